@@ -14,8 +14,8 @@ use clap_complete::Shell;
 /// The option that makes a program write its manual to a directory. No other argument is allowed with it.
 const OPTION: &str = "--write-manual";
 
-/// Writes the manual if the program was called with `--write-manual DIR`, and returns the exit code then. The option is hidden, because
-/// only package builds use it.
+/// Writes the manual if the program was called with `--write-manual DIR`, and returns the exit code then. The
+/// option is hidden, because only package builds use it.
 pub fn asked<Cli: CommandFactory>() -> Option<ExitCode> {
     let directory = directory(std::env::args_os())?;
     let command = Cli::command();
@@ -38,9 +38,9 @@ fn directory(arguments: impl Iterator<Item = OsString>) -> Option<PathBuf> {
     }
 }
 
-/// Writes the manual pages of `command` and of its subcommands that are not hidden, and its completions for three shells, to where
-/// they stand below a prefix's `share`: `man/man1`, `bash-completion/completions`, `zsh/site-functions` and
-/// `fish/vendor_completions.d` in `directory`.
+/// Writes the manual pages of `command` and of its subcommands that are not hidden, and its completions for
+/// three shells, to where they stand below a prefix's `share`: `man/man1`, `bash-completion/completions`,
+/// `zsh/site-functions` and `fish/vendor_completions.d` in `directory`.
 ///
 /// # Errors
 /// A directory or a file cannot be written. The text names it.

@@ -1,10 +1,11 @@
-//! Parser for the log of the HIP runtime (`AMD_LOG_LEVEL=3` or more), which lists its hardware queues with their addresses. Reading
-//! the log needs neither rights nor a server.
+//! Parser for the log of the HIP runtime (`AMD_LOG_LEVEL=3` or more), which lists its hardware queues with
+//! their addresses. Reading the log needs neither rights nor a server.
 //!
-//! Sources: `acquireQueue` and `releaseQueue` in `rocdevice.cpp`, `log_printf` in `debug.cpp` of ROCclr. Up to ROCm 6.1 a line
-//! names only the `hsa_queue_t` ("created hardware queue"); since 6.2 it also names the ring ("Created SWq= to map on HWq=").
-//! The line for the end of a queue names one of the two, and may be repeated. The process is `us: 42   : [tid:` in 5.2 and
-//! `[pid:42    tid:` in 6.0; 6.2 writes it only from level 4 on.
+//! Sources: `acquireQueue` and `releaseQueue` in `rocdevice.cpp`, `log_printf` in `debug.cpp` of ROCclr. Up
+//! to ROCm 6.1 a line names only the `hsa_queue_t` ("created hardware queue"); since 6.2 it also names the
+//! ring ("Created SWq= to map on HWq="). The line for the end of a queue names one of the two, and may be
+//! repeated. The process is `us: 42   : [tid:` in 5.2 and `[pid:42    tid:` in 6.0; 6.2 writes it only from
+//! level 4 on.
 
 use anyhow::{Context as _, bail};
 use serde::{Serialize, Serializer};
@@ -18,8 +19,8 @@ const LONGEST: usize = 8192;
 const MOST: usize = 1024;
 /// Bytes of a packet; the runtime counts a queue's size in packets.
 const PACKET: u64 = 64;
-/// The offset of `write_dispatch_id` in an `amd_queue_t`, which begins with the `hsa_queue_t` (`amd_hsa_queue.h`). The runtime passes
-/// this address to the driver when it creates the queue.
+/// The offset of `write_dispatch_id` in an `amd_queue_t`, which begins with the `hsa_queue_t`
+/// (`amd_hsa_queue.h`). The runtime passes this address to the driver when it creates the queue.
 pub const WRITE_POINTER: u64 = 56;
 /// The source file that writes these lines.
 const SOURCE: &str = "rocdevice.cpp";
@@ -64,7 +65,8 @@ enum LogEvent {
     Destroyed(u64),
 }
 
-/// Reads the log of a process with these process ids (one for each pid namespace). Returns its remaining queues in order of creation.
+/// Reads the log of a process with these process ids (one for each pid namespace). Returns its remaining
+/// queues in order of creation.
 ///
 /// # Errors
 /// The log cannot be read, or contains no queue of the process.
@@ -86,7 +88,8 @@ pub fn read(path: &Path, pids: &[u32]) -> anyhow::Result<Vec<LogQueue>> {
     }
 }
 
-/// Returns the remaining queues, true if any queue was created, and the id of another process if its lines were found.
+/// Returns the remaining queues, true if any queue was created, and the id of another process if its lines
+/// were found.
 fn scan(mut from: impl BufRead, pids: &[u32]) -> io::Result<(Vec<LogQueue>, bool, Option<u32>)> {
     let (mut queues, mut made, mut others) = (Vec::<LogQueue>::new(), false, None);
     let mut line = Vec::new();
@@ -210,7 +213,8 @@ mod tests {
 :3:rocdevice.cpp            :2836: 1071385181 us: 1872 : [tid:0x7fd4cd1ad880] deleting hardware queue 0x7fd4cbe4f000 with refCount 0
 :3:rocdevice.cpp            :2847: 1071385182 us: 1872 : [tid:0x7fd4cd1ad880] deleting hardware queue 0x7fd4cbe4f000 with refCount 0
 ";
-    /// As `rocdevice.cpp` and `debug.cpp` of ROCm 6.1 (process and "Deleting") and 6.2 (rings; no process below level 4).
+    /// As `rocdevice.cpp` and `debug.cpp` of ROCm 6.1 (process and "Deleting") and 6.2 (rings; no process
+    /// below level 4).
     const HIP_6_1: &str = ":3:rocdevice.cpp            :3013: 301282375932 us: [pid:1872  tid:0x7fffed309180] created hardware \
         queue 0x7fffed28e000 with size 16384 with priority 1, cooperative: 0\n";
     const HIP_6_2: &str = "\

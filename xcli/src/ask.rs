@@ -175,7 +175,8 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Checks that the server belongs to root or to this user. Returns its process id, unless it has none in this pid namespace.
+/// Checks that the server belongs to root or to this user. Returns its process id, unless it has none in this
+/// pid namespace.
 fn check_peer(stream: &UnixStream) -> Result<Option<i32>, Cause> {
     let peer = credentials(stream)?;
     if peer.uid != 0 && !is_same(peer.uid, rustix::process::geteuid().as_raw()) {
@@ -184,7 +185,8 @@ fn check_peer(stream: &UnixStream) -> Result<Option<i32>, Cause> {
     Ok(Some(peer.pid).filter(|pid| *pid > 0))
 }
 
-/// Reads the credentials of the listening process. `rustix` cannot represent a process that has no number in this namespace.
+/// Reads the credentials of the listening process. `rustix` cannot represent a process that has no number in
+/// this namespace.
 fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

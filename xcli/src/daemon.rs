@@ -1,4 +1,5 @@
-//! Resets the process attributes that a daemon must not inherit: the server outlives the program that starts it, and serves others.
+//! Resets the process attributes that a daemon must not inherit: the server outlives the program that starts
+//! it, and serves others.
 
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -23,8 +24,9 @@ const LIMITS: [Resource; 7] = [
     Resource::Sigpending,
 ];
 
-/// Resets what this single-threaded process has inherited: descriptors, signals, scheduling class and priority, CPU affinity, memory
-/// policy, limits, umask and OOM score. Attributes that it has no right to change stay.
+/// Resets what this single-threaded process has inherited: descriptors, signals, scheduling class and
+/// priority, CPU affinity, memory policy, limits, umask and OOM score. Attributes that it has no right to
+/// change stay.
 pub fn reset_process() {
     close_all();
     reset_signals();
@@ -80,8 +82,8 @@ fn reset_signals() {
 /// Resets scheduling class, nice value, CPU affinity and memory policy to the defaults.
 fn reset_scheduling() {
     let all = [u8::MAX; size_of::<libc::cpu_set_t>()];
-    // SAFETY: pid 0 is this process. `sched_param` is made of integers, and `all` has the given length; both live through the calls.
-    // `set_mempolicy` reads no mask for the default policy.
+    // SAFETY: pid 0 is this process. `sched_param` is made of integers, and `all` has the given length; both
+    // live through the calls. `set_mempolicy` reads no mask for the default policy.
     unsafe {
         let none: libc::sched_param = std::mem::zeroed();
         if libc::sched_getscheduler(0) != libc::SCHED_OTHER {

@@ -1,6 +1,7 @@
 //! `xcli doctor`: checks the machine, and finds out why a process is scheduled or not.
 //!
-//! [`machine`], [`system`] and [`view`] collect facts; the `judge` functions turn them into findings without further look-ups.
+//! [`machine`], [`system`] and [`view`] collect facts; the `judge` functions turn them into findings without
+//! further look-ups.
 
 pub mod finding;
 mod machine;

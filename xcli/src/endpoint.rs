@@ -55,7 +55,8 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Finds the endpoint by the command line, else by `XSCHED_SOCKET`, else by the default rule, which servers and programs share.
+    /// Finds the endpoint by the command line, else by `XSCHED_SOCKET`, else by the default rule, which
+    /// servers and programs share.
     ///
     /// # Errors
     /// Both a path and an instance are given, or the path is too long.

@@ -1,4 +1,5 @@
-//! The errors of xcli that a user reads, and their texts. Errors of the system and of files come as `anyhow` contexts.
+//! The errors of xcli that a user reads, and their texts. Errors of the system and of files come as `anyhow`
+//! contexts.
 
 use std::fmt;
 use std::path::PathBuf;

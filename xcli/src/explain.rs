@@ -28,8 +28,9 @@ pub struct ExplainArgs {
     /// The process; without a queue, all of its queues
     #[arg(long, group = "target")]
     pid: Option<u32>,
-    /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle, running, suspended),
-    /// `since_us`, `why`, `sentence`, `level`, `limited`, `window_us`, `in_flight`, `pending`, `hints`, `process_hints` and `remarks`
+    /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle,
+    /// running, suspended), `since_us`, `why`, `sentence`, `level`, `limited`, `window_us`, `in_flight`,
+    /// `pending`, `hints`, `process_hints` and `remarks`
     #[arg(long)]
     json: bool,
 }

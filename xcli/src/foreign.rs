@@ -1,8 +1,9 @@
-//! Files as another process sees them. The process is not trusted: a path can lead to a link, a FIFO, a device, a mounted file of
-//! another user, or a file system that never answers.
+//! Files as another process sees them. The process is not trusted: a path can lead to a link, a FIFO, a
+//! device, a mounted file of another user, or a file system that never answers.
 //!
-//! Only regular files and folders are opened, by paths without links, and at most [`LONGEST`] bytes of a file are read. Root reads with
-//! the rights of the process's user, so that xcli shows nothing that the process could not read. Every access ends within [`LIMIT`].
+//! Only regular files and folders are opened, by paths without links, and at most [`LONGEST`] bytes of a file
+//! are read. Root reads with the rights of the process's user, so that xcli shows nothing that the process
+//! could not read. Every access ends within [`LIMIT`].
 
 use hal_kfd::Kfd;
 use hal_kfd::topology::Files;
@@ -98,7 +99,8 @@ pub fn within<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + '
     })
 }
 
-/// Drops rights of the calling thread that the process's user does not have: capabilities, groups, and access to root's files.
+/// Drops rights of the calling thread that the process's user does not have: capabilities, groups, and access
+/// to root's files.
 fn drop_rights_to(status: &Status) -> io::Result<()> {
     /// `_LINUX_CAPABILITY_VERSION_3` of linux/capability.h.
     const VERSION_3: u32 = 0x2008_0522;

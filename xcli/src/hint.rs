@@ -18,8 +18,8 @@ pub struct HintArgs {
     /// A queue by its number in `xcli list`; needs --pid where several programs have one of that number
     #[arg(short = 'x', long = "queue", value_name = "QUEUE", value_parser = queue)]
     queue: Option<u64>,
-    /// A process. Without -x, what concerns queues concerns all that it has now, and a share is its own. A slice without -x and
-    /// --pid is asked for by every process, also by those that come
+    /// A process. Without -x, what concerns queues concerns all that it has now, and a share is its own. A
+    /// slice without -x and --pid is asked for by every process, also by those that come
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
@@ -67,7 +67,8 @@ pub fn run(args: &HintArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
     Ok(print(&format!("hinted: {of}\n"))?)
 }
 
-/// The server's reason, and the command that shows more about the target. The server does not know the options that name it.
+/// The server's reason, and the command that shows more about the target. The server does not know the
+/// options that name it.
 fn refused(why: &str, of: Target, endpoint: &Endpoint) -> String {
     let (command, shows) = match of {
         Target { pid: Some(pid), queue: None } => (format!("doctor {pid}"), "examines the process"),

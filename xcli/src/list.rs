@@ -83,7 +83,8 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     lines
 }
 
-/// Explains a queue that runs although its priority is -256. If all queues of a process have that priority, none runs.
+/// Explains a queue that runs although its priority is -256. If all queues of a process have that priority,
+/// none runs.
 pub fn disregarded(client: &Client, queue: &Queue) -> Option<&'static str> {
     (queue.is_disregarded() && client.permit.reason != Reason::NoExecute).then_some(
         "its priority -256 is a hint of `xcli hint`, which the program does not see: \

@@ -1,11 +1,13 @@
 //! The program `xcli`: starts programs under the scheduler, and queries and controls the server.
 //!
 //! Modules
-//! * Server: `endpoint` (its socket), `ask` (one request and its reply), `server` (starts one), `daemon` (its process environment).
+//! * Server: `endpoint` (its socket), `ask` (one request and its reply), `server` (starts one), `daemon` (its
+//!   process environment).
 //! * Replies: `list`, `explain`, `policy`, `metrics`; `table` lays text out.
-//! * Programs: `run` (environment of a scheduled program), `trial` (can the library be loaded), `hint` and `hint_options`.
-//! * Processes: `process` (facts from `/proc`), `foreign` (files as another process sees them), `queues` (hardware queues), `amd_log`
-//!   (queues by the runtime's log), `suspend` (`xcli suspend` and `resume`).
+//! * Programs: `run` (environment of a scheduled program), `trial` (can the library be loaded), `hint` and
+//!   `hint_options`.
+//! * Processes: `process` (facts from `/proc`), `foreign` (files as another process sees them), `queues`
+//!   (hardware queues), `amd_log` (queues by the runtime's log), `suspend` (`xcli suspend` and `resume`).
 //! * Machine: `hooks` (table of HIP functions), `doctor`, `report`.
 //! * `error` and `output`: every error type with its text, and the two standard streams.
 
@@ -50,7 +52,8 @@ const EXIT_USAGE: u8 = 2;
 
 /// Start programs whose GPU work is scheduled, and show and control the scheduler.
 ///
-/// Exit code: 0; 1 if the server does not answer or refuses; 2 for wrong usage. See `run` for its own exit codes.
+/// Exit code: 0; 1 if the server does not answer or refuses; 2 for wrong usage. See `run` for its own exit
+/// codes.
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
@@ -77,12 +80,13 @@ struct SuspendArgs {
     /// The process
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pid: u32,
-    /// Only this queue, by its number in `xcli queues`; can be given several times [default: all queues for kernels]
+    /// Only this queue, by its number in `xcli queues`; can be given several times [default: all queues for
+    /// kernels]
     // The driver uses the two highest bits for the status of a queue.
     #[arg(long = "queue", value_name = "ID", value_parser = clap::value_parser!(u32).range(..1 << 30))]
     queues: Vec<u32>,
-    /// Print JSON: `pid`, `name`; of each of the `queues` its `queue` and `fate` (done, invalid, failed); and `held`, the queues
-    /// that are suspended now
+    /// Print JSON: `pid`, `name`; of each of the `queues` its `queue` and `fate` (done, invalid, failed); and
+    /// `held`, the queues that are suspended now
     #[arg(long)]
     json: bool,
 }
@@ -91,12 +95,14 @@ struct SuspendArgs {
 enum Command {
     /// Run a program whose GPU work is scheduled
     ///
-    /// xcli preloads libshimhip.so, which makes a queue for every stream, and xserver decides which queues run. If no server runs,
-    /// xcli starts one; it ends some time after its last program. If no server can be started or the library cannot be loaded, the
-    /// program runs unscheduled and a line says why; with --strict it does not run. With --policy the program schedules its own
-    /// queues, without a server. The program replaces xcli, so signals and the exit code are its own. xcli itself exits with 125 if
-    /// it fails, 126 if the program cannot be run, and 127 if it cannot be found. The environment (XSCHED_AUTO_XQUEUE_*) supplies
-    /// options that are not given; -1 removes such a variable. `xcli hint` changes hints later.
+    /// xcli preloads libshimhip.so, which makes a queue for every stream, and xserver decides which queues
+    /// run. If no server runs, xcli starts one; it ends some time after its last program. If no server can be
+    /// started or the library cannot be loaded, the program runs unscheduled and a line says why; with
+    /// --strict it does not run. With --policy the program schedules its own queues, without a server. The
+    /// program replaces xcli, so signals and the exit code are its own. xcli itself exits with 125 if it
+    /// fails, 126 if the program cannot be run, and 127 if it cannot be found. The environment
+    /// (XSCHED_AUTO_XQUEUE_*) supplies options that are not given; -1 removes such a variable. `xcli hint`
+    /// changes hints later.
     Run(run::RunArgs),
     /// Show the server, the connected programs and their queues
     List {
@@ -106,10 +112,11 @@ enum Command {
     },
     /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
     ///
-    /// For a collector that reads files, such as node_exporter: let a timer write the output there. Times are in seconds. Unknown
-    /// values, such as the cost of eviction before the first one, are left out. `giveway_policy_in_force` is 1 for the policy of all
-    /// devices and, with the label `device`, for the policy of a single device; `giveway_policy_parameter` and
-    /// `giveway_policy_counted` are their parameters and counters. If the server does not answer, nothing is printed.
+    /// For a collector that reads files, such as node_exporter: let a timer write the output there. Times are
+    /// in seconds. Unknown values, such as the cost of eviction before the first one, are left out.
+    /// `giveway_policy_in_force` is 1 for the policy of all devices and, with the label `device`, for the
+    /// policy of a single device; `giveway_policy_parameter` and `giveway_policy_counted` are their
+    /// parameters and counters. If the server does not answer, nothing is printed.
     Metrics,
     /// Switch scheduling off: every program runs until `xcli on`
     Off,
@@ -121,20 +128,20 @@ enum Command {
     Policy(policy::PolicyArgs),
     /// Give the policy a hint about a program or a queue
     ///
-    /// A hint holds until the next hint of the same kind, from here or from the program itself. Only the server uses hints given
-    /// here: the order in which a process launches its own work does not change.
+    /// A hint holds until the next hint of the same kind, from here or from the program itself. Only the
+    /// server uses hints given here: the order in which a process launches its own work does not change.
     Hint(hint::HintArgs),
     /// Explain why a queue runs or is suspended
     ///
-    /// Also shows the preemption level in force and the limit of work in flight. If several programs have a queue of that number, all
-    /// are shown. Exit code 1 if there is no such queue.
+    /// Also shows the preemption level in force and the limit of work in flight. If several programs have a
+    /// queue of that number, all are shown. Exit code 1 if there is no such queue.
     Explain(explain::ExplainArgs),
     /// Show what libshimhip.so does with each function of HIP
     ///
-    /// CLASS: the subject of the function. HANDLER: `own`, a handler for this function; `conservative`, the work that the function
-    /// affects is launched before the call; `translated`, only the calling thread's default stream is replaced; `none`, the call goes
-    /// straight to the runtime. RELEASES: the supported releases of HIP that have the function. REASON: why `none` or
-    /// `conservative` is right.
+    /// CLASS: the subject of the function. HANDLER: `own`, a handler for this function; `conservative`, the
+    /// work that the function affects is launched before the call; `translated`, only the calling thread's
+    /// default stream is replaced; `none`, the call goes straight to the runtime. RELEASES: the supported
+    /// releases of HIP that have the function. REASON: why `none` or `conservative` is right.
     Hooks {
         /// Show only functions with the conservative handler
         #[arg(long)]
@@ -145,27 +152,27 @@ enum Command {
     },
     /// Show the hardware queues of any process, as the driver lists them
     ///
-    /// QUEUE: the number within the process. GPU: the driver's number of the device. PCI: its bus address, which partitions of one
-    /// device share. SIZE: of the command ring. The process can run in a container or on a simulated GPU. Exit code 1 if there is
-    /// no such process or it does not use the driver.
+    /// QUEUE: the number within the process. GPU: the driver's number of the device. PCI: its bus address,
+    /// which partitions of one device share. SIZE: of the command ring. The process can run in a container or
+    /// on a simulated GPU. Exit code 1 if there is no such process or it does not use the driver.
     Queues {
         /// The process
         pid: u32,
-        /// A log that HIP wrote for the program with AMD_LOG_LEVEL=3 or more: adds the queues of the runtime with their
-        /// addresses. This needs neither rights nor a server
+        /// A log that HIP wrote for the program with AMD_LOG_LEVEL=3 or more: adds the queues of the runtime
+        /// with their addresses. This needs neither rights nor a server
         #[arg(long, value_name = "FILE")]
         amd_log: Option<PathBuf>,
-        /// Print JSON: `pid`, `name`, `held_from_outside`; of each of the `queues` `id`, `gpu_id`, `pci`, `type`, `size` in bytes,
-        /// `ring_address`, `write_pointer_address`, `read_pointer_address`, `write_pointer`, `read_pointer` and
-        /// `held_from_outside`; of each queue in the `log` `hsa_queue`, `ring_address`, `size`, `priority`, `cooperative` and
-        /// `queue`, its `id`. Unknown values are null
+        /// Print JSON: `pid`, `name`, `held_from_outside`; of each of the `queues` `id`, `gpu_id`, `pci`,
+        /// `type`, `size` in bytes, `ring_address`, `write_pointer_address`, `read_pointer_address`,
+        /// `write_pointer`, `read_pointer` and `held_from_outside`; of each queue in the `log` `hsa_queue`,
+        /// `ring_address`, `size`, `priority`, `cooperative` and `queue`, its `id`. Unknown values are null
         #[arg(long)]
         json: bool,
     },
     /// Check this machine, or find out why a process is scheduled or not
     ///
-    /// Prints one line for each finding: `ok`, `note`, or `BAD` if something does not work because of it. With PID, checks the device
-    /// as that process sees it. Exit code 1 if a finding is BAD.
+    /// Prints one line for each finding: `ok`, `note`, or `BAD` if something does not work because of it.
+    /// With PID, checks the device as that process sees it. Exit code 1 if a finding is BAD.
     Doctor {
         /// The process
         pid: Option<u32>,
@@ -175,26 +182,29 @@ enum Command {
     },
     /// Write a report about this machine and giveway's performance on it, for giveway's developers
     ///
-    /// Takes 10 minutes at most. Contains releases, driver and devices, launch times, windows, and small programs whose memory is
-    /// compared; with --try-level2 also the cost of evicting queues. xbench, which must lie beside xcli, measures. The report contains
-    /// no names of hosts or users, no command lines and no paths (docs/report.md). On a simulated GPU: gpu-sim run -- xcli report -o
-    /// FILE. Exit code 1 if a part is missing or has an error; 2 if nothing was done.
+    /// Takes 10 minutes at most. Contains releases, driver and devices, launch times, windows, and small
+    /// programs whose memory is compared; with --try-level2 also the cost of evicting queues. xbench, which
+    /// must lie beside xcli, measures. The report contains no names of hosts or users, no command lines and
+    /// no paths (docs/report.md). On a simulated GPU: gpu-sim run -- xcli report -o FILE. Exit code 1 if a
+    /// part is missing or has an error; 2 if nothing was done.
     Report(report::ReportArgs),
     /// Suspend any process: evict its queues from the GPU until `xcli resume`
     ///
-    /// xserver evicts the queues through the driver's debugger (Linux 6.5, KFD 1.13); if no server runs, xcli starts one. When the
-    /// server ends, for any reason, the driver resumes the queues. The server needs the right to trace the process: the process must
-    /// belong to its user and, if Yama's ptrace_scope is 1 or 2, the server needs CAP_SYS_PTRACE, also in a container. The process's
-    /// runtime must have enabled debugging, as ROCm 5.5 and later do. Queues that the process creates later run. A process that
-    /// destroys a suspended queue waits until it is resumed. Exit code 1 if the server refuses or a queue fails.
+    /// xserver evicts the queues through the driver's debugger (Linux 6.5, KFD 1.13); if no server runs, xcli
+    /// starts one. When the server ends, for any reason, the driver resumes the queues. The server needs the
+    /// right to trace the process: the process must belong to its user and, if Yama's ptrace_scope is 1 or 2,
+    /// the server needs CAP_SYS_PTRACE, also in a container. The process's runtime must have enabled
+    /// debugging, as ROCm 5.5 and later do. Queues that the process creates later run. A process that
+    /// destroys a suspended queue waits until it is resumed. Exit code 1 if the server refuses or a queue
+    /// fails.
     Suspend {
         #[command(flatten)]
         args: SuspendArgs,
     },
     /// Resume a process that `xcli suspend` has suspended
     ///
-    /// Without --queue, or when no queue stays suspended, the server stops debugging the process. Exit code 1 if the server has not
-    /// suspended it.
+    /// Without --queue, or when no queue stays suspended, the server stops debugging the process. Exit code 1
+    /// if the server has not suspended it.
     Resume {
         #[command(flatten)]
         args: SuspendArgs,
@@ -205,7 +215,8 @@ enum Command {
         /// Its socket
         socket: PathBuf,
     },
-    /// Report if this library is loaded into this process; `run` and `doctor` start this with the library preloaded
+    /// Report if this library is loaded into this process; `run` and `doctor` start this with the library
+    /// preloaded
     #[command(hide = true, name = trial::COMMAND)]
     TryLibrary {
         /// Its path

@@ -1,7 +1,7 @@
 //! `xcli metrics`: the list of clients in the OpenMetrics text format, which Prometheus reads.
 //!
-//! Times are in seconds. The labels of a process are `pid` and `name`, those of a queue also `queue` and `device`. The label of a
-//! policy is `policy`, and `device` for the policy of a single device.
+//! Times are in seconds. The labels of a process are `pid` and `name`, those of a queue also `queue` and
+//! `device`. The label of a policy is `policy`, and `device` for the policy of a single device.
 
 use crate::table::plain;
 use prometheus_client::encoding::text::encode;

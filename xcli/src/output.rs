@@ -11,9 +11,11 @@ pub fn print(text: &str) -> io::Result<()> {
     }
 }
 
-/// Writes a line to standard error, and ignores a failure: a closed terminal or a full disk does not end xcli.
+/// Writes a line to standard error, and ignores a failure: a closed terminal or a full disk does not end
+/// xcli.
 pub fn warn(line: impl Display) {
-    // A write beyond the limit of file sizes raises SIGXFSZ. The old disposition is restored for the program that xcli becomes.
+    // A write beyond the limit of file sizes raises SIGXFSZ. The old disposition is restored for the program
+    // that xcli becomes.
     // SAFETY: SIG_IGN runs no code, and no other thread changes the disposition of this signal.
     let before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     // One write, so that the lines of several processes stay whole.

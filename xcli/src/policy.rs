@@ -42,16 +42,18 @@ pub struct PolicyArgs {
 enum PolicyCommand {
     /// Show the policies, their parameters, and the policies in force
     List {
-        /// Print JSON: `policies` with `name`, `long_name`, `number`, `description`, `advice`, `parameters` (`name`, `meaning`,
-        /// `min`, `max`, `default`), `goes_by_priority`, `conserves_work`; `in_force` with `policy`, `values`, `device` (null
-        /// for all devices without their own policy) and `counted` (by name, since it is in force); the `devices` that programs use
+        /// Print JSON: `policies` with `name`, `long_name`, `number`, `description`, `advice`, `parameters`
+        /// (`name`, `meaning`, `min`, `max`, `default`), `goes_by_priority`, `conserves_work`; `in_force`
+        /// with `policy`, `values`, `device` (null for all devices without their own policy) and `counted`
+        /// (by name, since it is in force); the `devices` that programs use
         #[arg(long)]
         json: bool,
     },
     /// Put a policy in force
     ///
-    /// Parameters follow as `--NAME VALUE`, such as `xcli policy set EDF --slack-ms 5`; the others have their defaults. Programs keep
-    /// running, and submitted work is not lost. Exit code 2 if the policy or parameter does not exist or a value is out of range.
+    /// Parameters follow as `--NAME VALUE`, such as `xcli policy set EDF --slack-ms 5`; the others have their
+    /// defaults. Programs keep running, and submitted work is not lost. Exit code 2 if the policy or
+    /// parameter does not exist or a value is out of range.
     #[command(after_help = parameters_help())]
     Set {
         /// The policy

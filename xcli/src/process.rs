@@ -1,4 +1,5 @@
-//! Facts about a process from `/proc`. A name can be any bytes, and `/proc` can hide the processes of other users.
+//! Facts about a process from `/proc`. A name can be any bytes, and `/proc` can hide the processes of other
+//! users.
 
 use crate::error::Error;
 use host::process::Status;
@@ -6,7 +7,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::fs;
 
-/// Reads the name of a process. It can hold control characters: make it [plain](crate::table::plain) for a terminal.
+/// Reads the name of a process. It can hold control characters: make it [plain](crate::table::plain) for a
+/// terminal.
 ///
 /// # Errors
 /// There is no such process, or `/proc` hides it.

@@ -1,8 +1,9 @@
 //! `xcli queues`: the hardware queues of any process, as the driver lists them in sysfs.
 //!
-//! Sources: `kfd_process.c` and `kfd_topology.c` of Linux. Paths below `/sys/class/kfd/kfd`: `proc/PID/queues/ID/{size,type,gpuid}`,
-//! and for each device `topology/nodes/N/{gpu_id,properties}`. If a server has suspended queues of the process, its debugger adds
-//! addresses and pointers. A log of the runtime adds the runtime's view.
+//! Sources: `kfd_process.c` and `kfd_topology.c` of Linux. Paths below `/sys/class/kfd/kfd`:
+//! `proc/PID/queues/ID/{size,type,gpuid}`, and for each device `topology/nodes/N/{gpu_id,properties}`. If a
+//! server has suspended queues of the process, its debugger adds addresses and pointers. A log of the runtime
+//! adds the runtime's view.
 
 use crate::amd_log::{self, LogQueue, hex_or_null};
 use crate::error::Error;
@@ -260,7 +261,8 @@ impl Queues {
         }
     }
 
-    /// Adds the queues of the runtime's log. If the debugger shows addresses, they match a queue of the log to one of the driver.
+    /// Adds the queues of the runtime's log. If the debugger shows addresses, they match a queue of the log
+    /// to one of the driver.
     ///
     /// # Errors
     /// The log cannot be read, or does not belong to this process.

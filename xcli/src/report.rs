@@ -1,8 +1,8 @@
 //! `xcli report`: writes a file about the machine and giveway's performance on it.
 //!
-//! The parts are made one after the other ([`versions`], the doctor's findings, and [`measure`] for the rest), each with a time limit.
-//! A part that fails has an error, and the others are still made. [`redact`] reduces the texts to words that are known to be safe, and
-//! the file is written as a whole or not at all.
+//! The parts are made one after the other ([`versions`], the doctor's findings, and [`measure`] for the
+//! rest), each with a time limit. A part that fails has an error, and the others are still made. [`redact`]
+//! reduces the texts to words that are known to be safe, and the file is written as a whole or not at all.
 
 mod file;
 mod format;
@@ -38,7 +38,8 @@ pub struct ReportArgs {
     /// The file to write; `-` is standard output
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     output: PathBuf,
-    /// Also evict queues from the hardware, to measure levels 2 and 3. Hazardous: explains the hazard and asks first
+    /// Also evict queues from the hardware, to measure levels 2 and 3. Hazardous: explains the hazard and
+    /// asks first
     #[arg(long)]
     try_level2: bool,
     /// Do not ask for confirmation
@@ -79,8 +80,8 @@ const HAZARD: &str = "\
 that uses the GPU loses its work, including the desktop. Save your work first, and do not run this on a machine that others \
 need.";
 
-/// Makes a report. The exit code is 0 if all parts are complete, 1 if a part is missing or has an error, and 2 if the command line
-/// prevents the report.
+/// Makes a report. The exit code is 0 if all parts are complete, 1 if a part is missing or has an error, and
+/// 2 if the command line prevents the report.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,7 +1,8 @@
 //! Starts a server for the user if none runs.
 //!
-//! `xcli run` becomes the program, so a child of xcli would become a child of the program, which does not expect one. Therefore a
-//! second process, `xcli start-server`, starts the server, waits until it answers, and ends.
+//! `xcli run` becomes the program, so a child of xcli would become a child of the program, which does not
+//! expect one. Therefore a second process, `xcli start-server`, starts the server, waits until it answers,
+//! and ends.
 
 use crate::ask::{Cause, Failure, ask};
 use crate::daemon;
@@ -31,7 +32,8 @@ const LONGEST_LOG: u64 = 1 << 20;
 /// The interval at which the server is polled.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Ensures that a server answers and stays until this process, which becomes the program, has ended. Starts one if none runs.
+/// Ensures that a server answers and stays until this process, which becomes the program, has ended. Starts
+/// one if none runs.
 ///
 /// # Errors
 /// No server answers, and none can be started. The program connects as soon as a server answers.
@@ -94,8 +96,9 @@ fn look(endpoint: &Endpoint, request: &Request) -> Look {
     }
 }
 
-/// The work of `xcli start-server`: starts a server on this socket, and waits until it answers. If another xcli starts one at the same
-/// time, the lock of the servers decides which of the two stays, and either may answer.
+/// The work of `xcli start-server`: starts a server on this socket, and waits until it answers. If another
+/// xcli starts one at the same time, the lock of the servers decides which of the two stays, and either may
+/// answer.
 ///
 /// # Errors
 /// No server answers. The error includes the last line of its log.

@@ -1,5 +1,5 @@
-//! `xcli suspend` and `xcli resume`. The server evicts the queues, because the driver restores them when the process that evicted
-//! them ends.
+//! `xcli suspend` and `xcli resume`. The server evicts the queues, because the driver restores them when the
+//! process that evicted them ends.
 
 use crate::ask::{self, Cause};
 use crate::endpoint::Endpoint;
@@ -11,8 +11,8 @@ use protocol::ids::Pid;
 use protocol::outside::{Fate, Fates, Held, Snapshot};
 use std::time::Duration;
 
-/// The time limit. The driver waits up to 9 s for a queue (its parameter `queue_preemption_timeout_ms`), for one device after the
-/// other.
+/// The time limit. The driver waits up to 9 s for a queue (its parameter `queue_preemption_timeout_ms`), for
+/// one device after the other.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const COLUMNS: &[Column] = &[

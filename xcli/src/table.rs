@@ -1,4 +1,5 @@
-//! Text for terminals: tables, wrapped lines, durations, and text from other programs without control characters.
+//! Text for terminals: tables, wrapped lines, durations, and text from other programs without control
+//! characters.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -34,8 +35,8 @@ pub fn terminal_width(to: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-/// Wraps a line at spaces to the width of the terminal. Continuation lines are indented like the text, after a leading asterisk.
-/// Long words stay whole.
+/// Wraps a line at spaces to the width of the terminal. Continuation lines are indented like the text, after
+/// a leading asterisk. Long words stay whole.
 pub fn wrapped(line: &str, terminal: Option<usize>) -> String {
     let Some(terminal) = terminal else { return line.to_owned() };
     let indent = line.len() - line.trim_start_matches([' ', '*']).len();
@@ -56,7 +57,8 @@ pub fn wrapped(line: &str, terminal: Option<usize>) -> String {
     text
 }
 
-/// Lays out a table. If it is wider than the terminal, the gaps shrink to one space, and then one column is shortened.
+/// Lays out a table. If it is wider than the terminal, the gaps shrink to one space, and then one column is
+/// shortened.
 pub fn text(columns: &[Column], lines: &[Line], terminal: Option<usize>) -> String {
     let mut widths: Vec<usize> = columns.iter().map(|column| column.title.chars().count()).collect();
     for line in lines {
@@ -119,13 +121,14 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// Replaces characters of a text from another program that move the cursor, change the writing direction, or are invisible.
+/// Replaces characters of a text from another program that move the cursor, change the writing direction, or
+/// are invisible.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_seen(c) { c } else { '?' }).collect()
 }
 
-/// Whether a character shows as itself: controls, formats (U+202E among them), separators other than a space, private and
-/// unknown ones do not, which is what Rust escapes behind another letter.
+/// Whether a character shows as itself: controls, formats (U+202E among them), separators other than a space,
+/// private and unknown ones do not, which is what Rust escapes behind another letter.
 fn is_seen(c: char) -> bool {
     let mut letters = [0; 5];
     letters[0] = b'a';

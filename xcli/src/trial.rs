@@ -1,8 +1,8 @@
 //! Tries to load the library before a program depends on it.
 //!
-//! A library that needs a newer C library ends every program that it is preloaded into, before `main`. So xcli first starts itself
-//! with the library preloaded but disabled. The child checks if the library is loaded, and writes a word. If the trial cannot be made,
-//! the library counts as loadable.
+//! A library that needs a newer C library ends every program that it is preloaded into, before `main`. So
+//! xcli first starts itself with the library preloaded but disabled. The child checks if the library is
+//! loaded, and writes a word. If the trial cannot be made, the library counts as loadable.
 
 use crate::error::Error;
 use crate::table::plain;
@@ -30,7 +30,8 @@ const LONGEST: usize = 4096;
 /// # Errors
 /// The dynamic loader refuses the library.
 pub fn load(library: &Path) -> Result<(), Error> {
-    // A program that gains rights when it starts ignores LD_PRELOAD, so a trial says nothing about other programs.
+    // A program that gains rights when it starts ignores LD_PRELOAD, so a trial says nothing about other
+    // programs.
     // SAFETY: reads a number from the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
         return Ok(());

@@ -1,4 +1,5 @@
-//! `xcli report` without anything to measure: refusals, partial reports, and cleanup after a signal. No GPU is needed.
+//! `xcli report` without anything to measure: refusals, partial reports, and cleanup after a signal. No GPU
+//! is needed.
 
 mod common;
 
@@ -22,7 +23,8 @@ impl Installed {
             fs::create_dir(dir.path(folder)).unwrap();
         }
         let xcli = dir.path("bin/xcli");
-        // Copied by another process: children of other threads inherit our descriptors, and a file open for writing cannot be run.
+        // Copied by another process: children of other threads inherit our descriptors, and a file open for
+        // writing cannot be run.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_xcli")).arg(&xcli).status().unwrap();
         assert!(copied.success());
         Self { dir, xcli }

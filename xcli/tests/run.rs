@@ -1,4 +1,5 @@
-//! `xcli run` with shell commands as programs: their environment, their exit codes, and the server that is started. No GPU is needed.
+//! `xcli run` with shell commands as programs: their environment, their exit codes, and the server that is
+//! started. No GPU is needed.
 
 mod common;
 
@@ -26,7 +27,8 @@ impl Installed {
         let dir = TestDir::new();
         fs::create_dir(dir.path("bin")).unwrap();
         let xcli = dir.path("bin/xcli");
-        // Copied by another process: children of other threads inherit our descriptors, and a file open for writing cannot be run.
+        // Copied by another process: children of other threads inherit our descriptors, and a file open for
+        // writing cannot be run.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_xcli")).arg(&xcli).status().unwrap();
         assert!(copied.success());
         let library = dir.path("bin/libshimhip.so");

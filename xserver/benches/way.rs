@@ -1,8 +1,8 @@
-//! How long it takes from a store of one client's readiness to the store of another one's permission:
-//! `cargo bench -p xserver --bench way`. The design wants a p99 below 20 µs on an otherwise idle machine.
+//! How long it takes from a store of one client's readiness to the store of another one's permission: `cargo
+//! bench -p xserver --bench way`. The design wants a p99 below 20 µs on an otherwise idle machine.
 //!
-//! The client waits by looking at its page again and again, so it needs a CPU, and the server another one. Under
-//! `cargo test` it runs a few rounds only.
+//! The client waits by looking at its page again and again, so it needs a CPU, and the server another one.
+//! Under `cargo test` it runs a few rounds only.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -1,5 +1,5 @@
-//! Waits for events with a timeout in nanoseconds. `epoll_wait` has milliseconds only and `epoll_pwait2` needs Linux 5.11, so a timer is
-//! one of the events.
+//! Waits for events with a timeout in nanoseconds. `epoll_wait` has milliseconds only and `epoll_pwait2`
+//! needs Linux 5.11, so a timer is one of the events.
 
 use protocol::time::Time;
 use rustix::buffer::spare_capacity;

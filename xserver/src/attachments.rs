@@ -1,8 +1,9 @@
 //! Processes that `xcli suspend` has suspended through the driver's debugger.
 //!
-//! The driver resumes the queues when the debugging process ends, so a suspension lasts as long as this server at most. A request of the
-//! debugger stops the target briefly and can wait for the hardware for seconds. So each process has a thread ([`worker`]), and the event
-//! loop only sends it jobs and receives the results, without blocking.
+//! The driver resumes the queues when the debugging process ends, so a suspension lasts as long as this
+//! server at most. A request of the debugger stops the target briefly and can wait for the hardware for
+//! seconds. So each process has a thread ([`worker`]), and the event loop only sends it jobs and receives the
+//! results, without blocking.
 
 mod worker;
 
@@ -184,7 +185,8 @@ impl Attachments {
         Ok(())
     }
 
-    /// Handles pending events. Returns the replies, each with its connection, and removes processes that have ended.
+    /// Handles pending events. Returns the replies, each with its connection, and removes processes that have
+    /// ended.
     pub fn handle_events(&mut self, now: Time) -> Vec<(u64, Reply)> {
         let mut events = Vec::with_capacity(EVENTS);
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,7 +1,7 @@
 //! One connection with non-blocking input and output of frames.
 //!
-//! Its memory is bounded: one frame of at most [`REQUEST_LIMIT`] bytes, the bytes of one read, and one reply. While a reply is not taken,
-//! nothing is read.
+//! Its memory is bounded: one frame of at most [`REQUEST_LIMIT`] bytes, the bytes of one read, and one reply.
+//! While a reply is not taken, nothing is read.
 
 use crate::core::Fault;
 use crate::peer::Credentials;

@@ -1,8 +1,8 @@
-//! The cost of evicting queues, as measured by clients. The server keeps it in memory, shows it on every client's page, and saves it in a
-//! file beside the socket for the next server.
+//! The cost of evicting queues, as measured by clients. The server keeps it in memory, shows it on every
+//! client's page, and saves it in a file beside the socket for the next server.
 //!
-//! A client that finds a cost does not measure, which would stop other programs' queues briefly. Without the file the next program
-//! measures again.
+//! A client that finds a cost does not measure, which would stop other programs' queues briefly. Without the
+//! file the next program measures again.
 
 use crate::pages::Pages;
 use anyhow::{Context as _, Result, ensure};
@@ -100,7 +100,8 @@ impl Costs {
         Self { path, boot, known, changed: false, writer: None }
     }
 
-    /// Keeps a cost that a client has measured, or removes one that is wrong. Returns true if this is a change.
+    /// Keeps a cost that a client has measured, or removes one that is wrong. Returns true if this is a
+    /// change.
     pub fn keep(&mut self, key: CostKey, cost: Option<HoldCost>) -> bool {
         let index = self.known.iter().position(|(known, _)| *known == key);
         let known = index.map(|index| self.known[index].1);

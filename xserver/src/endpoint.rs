@@ -54,7 +54,8 @@ pub(crate) struct Listener {
     endpoint: Endpoint,
     /// The identity of the socket's file.
     file: Identity,
-    /// The process that holds this lock is the server. The file is never removed, because a lock on a removed file protects nothing.
+    /// The process that holds this lock is the server. The file is never removed, because a lock on a removed
+    /// file protects nothing.
     lock: File,
 }
 
@@ -107,8 +108,8 @@ impl Listener {
         Ok(Self { socket, endpoint: endpoint.clone(), file, lock })
     }
 
-    /// Checks that clients can connect, and creates missing files again, unless another server uses the endpoint. After
-    /// [`EndpointStatus::Renewed`] the socket is a new one.
+    /// Checks that clients can connect, and creates missing files again, unless another server uses the
+    /// endpoint. After [`EndpointStatus::Renewed`] the socket is a new one.
     pub fn check(&mut self) -> EndpointStatus {
         let path = self.endpoint.socket.clone();
         let unreachable = |error: anyhow::Error| EndpointStatus::Unreachable(format!("{error:#}"));

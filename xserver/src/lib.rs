@@ -1,16 +1,20 @@
 //! The daemon `xserver`: schedules the GPU work of several processes.
 //!
-//! One thread decides everything: it notices clients that connect, disconnect, turn ready or idle, asks the policy, and stores each
-//! client's permission on a shared page. This thread never blocks: every descriptor is non-blocking, the memory for each client is
-//! bounded, and a client that breaks a rule loses its own connection and nothing else.
+//! One thread decides everything: it notices clients that connect, disconnect, turn ready or idle, asks the
+//! policy, and stores each client's permission on a shared page. This thread never blocks: every descriptor
+//! is non-blocking, the memory for each client is bounded, and a client that breaks a rule loses its own
+//! connection and nothing else.
 //!
 //! # Modules
 //! * `core`: the decisions, from shared pages and the given time. It knows no socket and reads no clock.
-//! * `server`: the event loop, with `server/control` (requests of xcli) and `server/upkeep` (checks once a second).
-//! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other end of a connection.
-//!   `connection`: frames of one connection. `list`: requests for the list of clients.
-//! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a file.
-//! * `attachments`: processes that `xcli suspend` has suspended, each with a thread. `power`: power draw, read by a thread.
+//! * `server`: the event loop, with `server/control` (requests of xcli) and `server/upkeep` (checks once a
+//!   second).
+//! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other
+//!   end of a connection. `connection`: frames of one connection. `list`: requests for the list of clients.
+//! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a
+//!   file.
+//! * `attachments`: processes that `xcli suspend` has suspended, each with a thread. `power`: power draw,
+//!   read by a thread.
 //! * `alarm`: precise waits. `clock`, `log`, and `error` (refusals of requests, with their texts).
 
 mod alarm;

@@ -1,4 +1,5 @@
-//! The log on standard error. A thread writes it, so that a blocked reader loses lines but does not delay clients.
+//! The log on standard error. A thread writes it, so that a blocked reader loses lines but does not delay
+//! clients.
 
 use protocol::config::LogLevel;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};

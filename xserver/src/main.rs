@@ -14,15 +14,17 @@ use std::ptr;
 use xserver::core::Settings;
 use xserver::{Endpoint, Options, Server, Unused, log};
 
-/// Schedules the GPU work of several processes. Programs that are started by `xcli run`, or preloaded with libshimhip.so and
-/// XSCHED_SCHEDULER=GLB, connect to it. Each launches work only while the policy lets it run.
+/// Schedules the GPU work of several processes. Programs that are started by `xcli run`, or preloaded with
+/// libshimhip.so and XSCHED_SCHEDULER=GLB, connect to it. Each launches work only while the policy lets it
+/// run.
 ///
-/// It listens on a Unix socket that only its own user and root can use: XSCHED_SOCKET, or xsched/INSTANCE.sock in /run
-/// (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (default: info) sets the detail of its log on standard error.
-/// It runs at normal CPU priority; if the CPUs are busy, run `chrt -f 1 xserver`, so that it decides in time.
+/// It listens on a Unix socket that only its own user and root can use: XSCHED_SOCKET, or
+/// xsched/INSTANCE.sock in /run (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (default: info)
+/// sets the detail of its log on standard error. It runs at normal CPU priority; if the CPUs are busy, run
+/// `chrt -f 1 xserver`, so that it decides in time.
 ///
-/// It also suspends processes that were not preloaded (`xcli suspend`), with its own rights to trace them. When it ends, they
-/// resume.
+/// It also suspends processes that were not preloaded (`xcli suspend`), with its own rights to trace them.
+/// When it ends, they resume.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -35,7 +37,8 @@ struct Cli {
     /// The name of this server, if there are several
     #[arg(default_value = INSTANCE)]
     instance: OsString,
-    /// End after the last connection if no process is suspended, or if no connection is made within 10 seconds
+    /// End after the last connection if no process is suspended, or if no connection is made within 10
+    /// seconds
     #[arg(long)]
     exit_when_unused: bool,
 }
@@ -104,7 +107,8 @@ fn choice(cli: &Cli) -> Result<Choice> {
 /// A descriptor that becomes readable when a signal asks the server to end.
 fn signals() -> std::io::Result<OwnedFd> {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: `sigemptyset` initializes the set before the other calls use it; the old mask may be null. This is the only thread.
+    // SAFETY: `sigemptyset` initializes the set before the other calls use it; the old mask may be null. This
+    // is the only thread.
     let fd = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);

@@ -1,8 +1,8 @@
 //! The memory that the server shares with one client.
 //!
-//! There are two memory files of sealed size. The server maps its page, seals it against further writing (Linux 5.1), and sends the client
-//! a read-only descriptor. The server maps the client's page for reading with atomic loads: its content is untrusted and can change at any
-//! time.
+//! There are two memory files of sealed size. The server maps its page, seals it against further writing
+//! (Linux 5.1), and sends the client a read-only descriptor. The server maps the client's page for reading
+//! with atomic loads: its content is untrusted and can change at any time.
 
 use crate::core::ClientPage;
 use host::process::Status;
@@ -55,10 +55,12 @@ impl Pages {
     pub fn new(pid: Pid) -> io::Result<(Self, Descriptors)> {
         let sizes = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         let file = memory_file(c"xserver-page", SERVER_BYTES)?;
-        // SAFETY: the file has `SERVER_BYTES` bytes, and its size is sealed below before another process gets it.
+        // SAFETY: the file has `SERVER_BYTES` bytes, and its size is sealed below before another process gets
+        // it.
         let server = unsafe { Mapping::new(&file, ProtFlags::READ | ProtFlags::WRITE)? };
         match fcntl_add_seals(&file, sizes | SealFlags::FUTURE_WRITE) {
-            // Before Linux 5.1. The client's descriptor is read-only, but a process that may reopen the file could write.
+            // Before Linux 5.1. The client's descriptor is read-only, but a process that may reopen the file
+            // could write.
             Err(io::Errno::INVAL) => {
                 fchmod(&file, Mode::RUSR)?;
                 fcntl_add_seals(&file, sizes)?;
@@ -127,8 +129,8 @@ impl Pages {
         let index = usize::try_from(index).ok().filter(|index| *index < SLOTS)?;
         // Slots follow the head.
         let slots = self.client.address.cast::<Slot>();
-        // SAFETY: the mapping holds the head and `SLOTS` slots and lives as long as `self`; its start is page-aligned, and a slot
-        // consists of atomics.
+        // SAFETY: the mapping holds the head and `SLOTS` slots and lives as long as `self`; its start is
+        // page-aligned, and a slot consists of atomics.
         Some(unsafe { slots.add(HEAD_SLOTS + index).as_ref() })
     }
 }
@@ -231,7 +233,8 @@ impl<Head, const BYTES: usize> Mapping<Head, BYTES> {
     }
 
     fn head(&self) -> &Head {
-        // SAFETY: the mapping lives from `new` until `drop`, is page-aligned and large enough, and `Head` consists of atomics.
+        // SAFETY: the mapping lives from `new` until `drop`, is page-aligned and large enough, and `Head`
+        // consists of atomics.
         unsafe { self.address.as_ref() }
     }
 }
@@ -243,7 +246,8 @@ impl<Head, const BYTES: usize> Drop for Mapping<Head, BYTES> {
     }
 }
 
-/// Sends the welcome with its descriptors. A new socket has room for it; otherwise the connection is given up.
+/// Sends the welcome with its descriptors. A new socket has room for it; otherwise the connection is given
+/// up.
 pub(crate) fn send_welcome(
     socket: &OwnedFd,
     frame: &[u8],

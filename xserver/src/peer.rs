@@ -44,7 +44,8 @@ pub(crate) fn check_namespace(pid: u32) -> Result<(), Refusal> {
     judge_numbers(status)
 }
 
-/// Judges the process ids of a process, which the kernel lists from our namespace down to its own; without namespaces it lists none.
+/// Judges the process ids of a process, which the kernel lists from our namespace down to its own; without
+/// namespaces it lists none.
 fn judge_numbers(status: Option<io::Result<Status>>) -> Result<(), Refusal> {
     match status {
         Some(Ok(status)) if status.numbers.len() < 2 => Ok(()),
@@ -53,15 +54,16 @@ fn judge_numbers(status: Option<io::Result<Status>>) -> Result<(), Refusal> {
     }
 }
 
-/// The nice value of the first thread of a process, -20 (most urgent) to 19. None if there is no such process here.
+/// The nice value of the first thread of a process, -20 (most urgent) to 19. None if there is no such process
+/// here.
 pub(crate) fn nice(pid: Pid) -> Option<i8> {
     // Number 0 would mean this process.
     let pid = i32::try_from(pid.0).ok().and_then(rustix::process::Pid::from_raw)?;
     rustix::process::getpriority_process(Some(pid)).ok().and_then(|nice| i8::try_from(nice).ok())
 }
 
-/// Checks that a user may suspend a process without the server. The server may have more rights than the user, such as
-/// `CAP_SYS_PTRACE` as a file capability, and must not lend them.
+/// Checks that a user may suspend a process without the server. The server may have more rights than the
+/// user, such as `CAP_SYS_PTRACE` as a file capability, and must not lend them.
 ///
 /// # Errors
 /// The user may not.
@@ -79,8 +81,8 @@ pub(crate) fn check_may_suspend(uid: u32, pid: Pid) -> Result<(), Refusal> {
     }
 }
 
-/// Opens a handle of the process that connected, even if another process holds the socket now. None if the kernel is too old and the
-/// process has no number here or is hidden by `/proc`.
+/// Opens a handle of the process that connected, even if another process holds the socket now. None if the
+/// kernel is too old and the process has no number here or is hidden by `/proc`.
 ///
 /// # Errors
 /// The process has ended ([`Errno::SRCH`]), or no descriptor is left.
@@ -127,7 +129,8 @@ fn option<T: Copy>(socket: &OwnedFd, name: libc::c_int) -> Result<T, Errno> {
     if result != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));
     }
-    // SAFETY: the bytes were zeroed and then written by the kernel; `T` consists of integers, for which all bytes are valid.
+    // SAFETY: the bytes were zeroed and then written by the kernel; `T` consists of integers, for which all
+    // bytes are valid.
     Ok(unsafe { value.assume_init() })
 }
 

@@ -18,8 +18,8 @@ pub trait PowerMeter: std::fmt::Debug {
 
 /// The amdgpu driver's sensors.
 ///
-/// A KFD node's `drm_render_minor` leads to its render node, and that to the hwmon folder of the same device. There
-/// `power1_average` has microwatts; drivers without an average have `power1_input` (Linux,
+/// A KFD node's `drm_render_minor` leads to its render node, and that to the hwmon folder of the same device.
+/// There `power1_average` has microwatts; drivers without an average have `power1_input` (Linux,
 /// `Documentation/gpu/amdgpu/thermal.rst`).
 #[derive(Debug)]
 pub struct Hwmon {

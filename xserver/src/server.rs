@@ -47,8 +47,8 @@ const ACCEPTS: usize = 16;
 /// The most events of one wait.
 const EVENTS: usize = 64;
 
-/// The kinds of event tokens of a connection. A token is the number of the connection, which is never used again, times [`KINDS`] plus
-/// the kind.
+/// The kinds of event tokens of a connection. A token is the number of the connection, which is never used
+/// again, times [`KINDS`] plus the kind.
 const SOCKET: u64 = 0;
 const PIDFD: u64 = 1;
 const EVENTFD: u64 = 2;
@@ -71,8 +71,8 @@ pub struct Options {
     pub unused: Option<Unused>,
 }
 
-/// The times after which an unused server ends. A server is in use while there is a connection, also of xcli, an expected program, or a
-/// process that `xcli suspend` has suspended.
+/// The times after which an unused server ends. A server is in use while there is a connection, also of xcli,
+/// an expected program, or a process that `xcli suspend` has suspended.
 #[derive(Debug, Clone, Copy)]
 pub struct Unused {
     /// The time after its start, if no connection was made.
@@ -95,7 +95,8 @@ pub struct Server {
     alarm: Alarm,
     core: Core<Pages>,
     connections: HashMap<u64, Connection>,
-    /// The processes of programs that will connect ([`protocol::control::Request::Expect`]), by the connection of the request.
+    /// The processes of programs that will connect ([`protocol::control::Request::Expect`]), by the
+    /// connection of the request.
     expected: HashMap<u64, Handle>,
     /// The number of the last connection.
     last_connection: u64,
@@ -294,7 +295,8 @@ impl Server {
         !self.connections.is_empty() || self.exhausted
     }
 
-    /// The time until which to wait for events. The outer option is none if the server must end because it is unused.
+    /// The time until which to wait for events. The outer option is none if the server must end because it is
+    /// unused.
     #[expect(clippy::option_option, reason = "an end, a wait without limit, or a wait")]
     fn until(&self) -> Option<Option<Time>> {
         let now = crate::clock::now();
@@ -321,7 +323,8 @@ impl Server {
             _ => {
                 let number = token / KINDS;
                 match token % KINDS {
-                    // The eventfd is edge-triggered and never read, which saves a system call before the decision.
+                    // The eventfd is edge-triggered and never read, which saves a system call before the
+                    // decision.
                     EVENTFD => self.step = Some(Time(0)),
                     PIDFD => self.note_end(number),
                     _ => self.handle_socket(number, flags),

@@ -159,7 +159,8 @@ fn log_level_is_respected_and_a_closed_log_is_ignored() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Shared pages are files: without room for them a client is refused, and the server goes on (B4 of the field).
+/// Shared pages are files: without room for them a client is refused, and the server goes on (B4 of the
+/// field).
 #[test]
 fn limit_of_file_sizes_does_not_end_the_server() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,9 +1,9 @@
-//! Every interleaving of the handshake about readiness (stateright). A client writes its state, then reads its event mask. The server
-//! reads the states, decides by the real policies, writes the event masks by the real rules, and reads the states again. Policies and
-//! hints can change meanwhile.
+//! Every interleaving of the handshake about readiness (stateright). A client writes its state, then reads
+//! its event mask. The server reads the states, decides by the real policies, writes the event masks by the
+//! real rules, and reads the states again. Policies and hints can change meanwhile.
 //!
-//! Time is abstract: a queue that turned idle lingers until a step ends that, and the timer of the server can fire after it has seen a
-//! lingering queue. There is no heartbeat, which would hide lost events.
+//! Time is abstract: a queue that turned idle lingers until a step ends that, and the timer of the server can
+//! fire after it has seen a lingering queue. There is no heartbeat, which would hide lost events.
 
 mod rules;
 
@@ -30,7 +30,8 @@ enum State {
     Idle,
 }
 
-/// The thread of a queue: it has written the state but not read the event mask; or, in the wrong order, has read but not written.
+/// The thread of a queue: it has written the state but not read the event mask; or, in the wrong order, has
+/// read but not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Thread {
     Between,
@@ -64,7 +65,8 @@ struct World {
     runs: Vec<bool>,
     /// True if an eventfd was written.
     woken: bool,
-    /// The index of the setting in force, the index that the server knows, and true if it has changed in this round.
+    /// The index of the setting in force, the index that the server knows, and true if it has changed in this
+    /// round.
     setting: usize,
     known: usize,
     is_new: bool,

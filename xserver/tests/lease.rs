@@ -1,5 +1,6 @@
-//! Every interleaving of leases (stateright): a server that renews leases, hangs, continues, dies and is restarted; and the agent and
-//! listener threads of a client, which follow `protocol::page`, and one of which can be killed. Time advances in heartbeats.
+//! Every interleaving of leases (stateright): a server that renews leases, hangs, continues, dies and is
+//! restarted; and the agent and listener threads of a client, which follow `protocol::page`, and one of which
+//! can be killed. Time advances in heartbeats.
 
 use protocol::page::{HEARTBEAT, LEASE};
 use stateright::{Checker, Model, Property};
@@ -38,7 +39,8 @@ struct World {
     page: Page,
     connected: bool,
     client: Client,
-    /// True if the listener has seen the end of the lease and given permission, but the agent has not ended the connection yet.
+    /// True if the listener has seen the end of the lease and given permission, but the agent has not ended
+    /// the connection yet.
     opened: bool,
     /// The next check of the lease by each thread; none for a thread that was killed.
     looks: [Option<u8>; 2],

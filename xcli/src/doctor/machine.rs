@@ -69,7 +69,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Collects the facts, as a process sees them if one is named: it can be in a container, or on a simulated GPU.
+    /// Collects the facts, as a process sees them if one is named: it can be in a container, or on a
+    /// simulated GPU.
     pub fn look(pid: Option<u32>) -> Self {
         let opened = match pid {
             None => Kfd::open().map(|kfd| (kfd, Kfd::is_simulated())).map_err(Closed::Device),

@@ -111,7 +111,8 @@ fn library(view: &View, config: &Config, findings: &mut Findings) -> bool {
     true
 }
 
-/// Adds findings about HIP's runtime and the driver. `is_seen`: streams of the process have reached the library.
+/// Adds findings about HIP's runtime and the driver. `is_seen`: streams of the process have reached the
+/// library.
 fn runtime(view: &View, is_seen: bool, findings: &mut Findings) {
     let hip = view.mapped(RUNTIME);
     match hip.as_slice() {

@@ -9,14 +9,16 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Features that need a newer Linux than the oldest supported one: the release, and the restriction before it.
+/// Features that need a newer Linux than the oldest supported one: the release, and the restriction before
+/// it.
 const SINCE: &[((u32, u32), &str)] = &[
     ((5, 3), "the server notices the end of a program only within a second"),
     ((6, 5), "`xcli suspend` and the mechanism debug-trap do not work"),
     ((6, 9), "gpu-sim runs only HIP 5"),
 ];
 const OLDEST: (u32, u32) = (4, 18);
-/// The inode of the first pid namespace (`PROC_PID_INIT_INO` of include/linux/proc_ns.h), whose process ids the driver uses.
+/// The inode of the first pid namespace (`PROC_PID_INIT_INO` of include/linux/proc_ns.h), whose process ids
+/// the driver uses.
 const FIRST_NAMESPACE: u64 = 0xeffffffc;
 /// The most program names in one finding.
 const NAMES: usize = 8;
@@ -47,7 +49,8 @@ pub struct System {
     /// The group of `/dev/kfd`.
     group: Option<String>,
     servers: Vec<Program>,
-    /// The programs with queues on a GPU; only their number if the driver's process ids are those of another namespace.
+    /// The programs with queues on a GPU; only their number if the driver's process ids are those of another
+    /// namespace.
     users: Result<Vec<Program>, usize>,
 }
 
@@ -154,7 +157,8 @@ pub fn access_advice(group: Option<&str>) -> String {
     }
 }
 
-/// Adds the findings about the system. `server`: the process id of the server that answers, and those of its clients.
+/// Adds the findings about the system. `server`: the process id of the server that answers, and those of its
+/// clients.
 pub fn judge(system: &System, is_open: bool, server: Option<(u32, &[u32])>, findings: &mut Findings) {
     let System { release, glibc, .. } = system;
     let known = version(release);

@@ -1,4 +1,5 @@
-//! The output file of a report, which is written as a whole or not at all, and replaces an existing file only with --force.
+//! The output file of a report, which is written as a whole or not at all, and replaces an existing file only
+//! with --force.
 
 use crate::error::{Error, PathFault};
 use crate::output::print;
@@ -46,7 +47,8 @@ impl Target {
         Ok(Self::File { path: path.to_owned(), force })
     }
 
-    /// Writes the report to a temporary file beside the destination, and renames it. Signals that ask to end are ignored meanwhile.
+    /// Writes the report to a temporary file beside the destination, and renames it. Signals that ask to end
+    /// are ignored meanwhile.
     ///
     /// # Errors
     /// The file cannot be written. No temporary file is left.
@@ -107,7 +109,8 @@ impl IgnoredSignals {
 impl Drop for IgnoredSignals {
     fn drop(&mut self) {
         for (signal, old) in &self.before {
-            // SAFETY: `old` is the action that the system returned for this signal; the third argument may be null.
+            // SAFETY: `old` is the action that the system returned for this signal; the third argument may be
+            // null.
             unsafe { libc::sigaction(*signal, &raw const *old, std::ptr::null_mut()) };
         }
     }
@@ -147,7 +150,8 @@ mod tests {
         let written = target.write_and("one", |part| {
             assert!(part.exists() && !path.exists());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                // The signal goes to this thread only: another thread could have it blocked, and receive it after the test.
+                // The signal goes to this thread only: another thread could have it blocked, and receive it
+                // after the test.
                 // SAFETY: takes an integer.
                 assert_eq!(unsafe { libc::raise(signal) }, 0);
             }

@@ -1,7 +1,7 @@
 //! The measured parts of a report, each by one run of `xbench`, which lies beside xcli.
 //!
-//! Each run has a time limit and is killed after it. A process that does not end even then is abandoned, because it can be stuck in the
-//! driver. `xbench` is killed when xcli ends, and its own processes with it.
+//! Each run has a time limit and is killed after it. A process that does not end even then is abandoned,
+//! because it can be stuck in the driver. `xbench` is killed when xcli ends, and its own processes with it.
 
 use crate::error::Error;
 use crate::server::beside;
@@ -71,7 +71,8 @@ fn closing_limit(limit: Duration) -> u64 {
     limit.saturating_sub(CLOSING).as_secs()
 }
 
-/// Runs `xbench` with these arguments, and parses its JSON. Exit code 1 is accepted: it says that a measurement missed a limit.
+/// Runs `xbench` with these arguments, and parses its JSON. Exit code 1 is accepted: it says that a
+/// measurement missed a limit.
 ///
 /// # Errors
 /// `xbench` is missing, does not end in time, or prints no valid JSON. The error includes its last messages.

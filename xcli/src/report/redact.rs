@@ -1,8 +1,9 @@
 //! Reduces the texts of a report to what is known to be safe.
 //!
-//! Figures and texts that giveway itself composes stay. Texts that can contain words of other programs, such as the messages of a
-//! runtime or a loader, keep only words of a list (`words.txt`), numbers, versions, and names of giveway's files; everything else
-//! becomes `…`, and a path `<path>`. So a name of a user, host, project or file is left out without being known.
+//! Figures and texts that giveway itself composes stay. Texts that can contain words of other programs, such
+//! as the messages of a runtime or a loader, keep only words of a list (`words.txt`), numbers, versions, and
+//! names of giveway's files; everything else becomes `…`, and a path `<path>`. So a name of a user, host,
+//! project or file is left out without being known.
 
 use super::format::{Part, Parts};
 use crate::doctor::Findings;
@@ -35,7 +36,8 @@ pub(super) const ENVIRONMENT: [&str; 17] = [
 const LEFT_OUT: &str = "…";
 /// Replaces a path.
 const PATH: &str = "<path>";
-/// Paths that are the same on every machine. Only the first two can continue, with a number of a node or process.
+/// Paths that are the same on every machine. Only the first two can continue, with a number of a node or
+/// process.
 const PATHS: [&str; 7] =
     ["/dev/dri/renderD", "/proc/", "/dev/kfd", "/dev/dri", "/sys", "/proc", "/etc/os-release"];
 /// Names of files that are kept without their folder.
@@ -64,7 +66,8 @@ impl Words {
         Self { words: listed.chain(variables).chain(FILES).map(str::to_lowercase).collect(), gpus }
     }
 
-    /// Reduces all texts of the parts. Each field of a type is named here, so that a new one has to be listed to be printed.
+    /// Reduces all texts of the parts. Each field of a type is named here, so that a new one has to be listed
+    /// to be printed.
     pub fn redact(&self, parts: &mut Parts) {
         let Parts { versions, doctor, devices, launch_path, window, holds, conformance } = parts;
         // The figures of `launch_path` have fixed names; `window` has numbers only.
@@ -148,7 +151,8 @@ impl Words {
         self.words.contains(&word.to_lowercase()) || is_number(word) || is_model(word) || is_file(word)
     }
 
-    /// Reduces a release such as `6.12.0-1-amd64` to its numbers and listed words: a kernel that a user has built can have any name.
+    /// Reduces a release such as `6.12.0-1-amd64` to its numbers and listed words: a kernel that a user has
+    /// built can have any name.
     pub fn release(&self, release: &str) -> String {
         // Four numbers are an address of a network.
         if release.split('.').count() == 4 && release.chars().all(|c| c == '.' || c.is_ascii_digit()) {
@@ -194,7 +198,8 @@ fn is_number(word: &str) -> bool {
     is_unit && (decimal(number) || number.split('/').count() == 2 && number.split('/').all(decimal))
 }
 
-/// Returns true for targets, models and errors of AMD: `gfx90a:xnack-`, `MI300X`, `7900`, `hipErrorNoDevice`, `GLIBC_2.34`.
+/// Returns true for targets, models and errors of AMD: `gfx90a:xnack-`, `MI300X`, `7900`, `hipErrorNoDevice`,
+/// `GLIBC_2.34`.
 fn is_model(word: &str) -> bool {
     let rest_is = |prefix: &str, allowed: fn(char) -> bool| {
         word.strip_prefix(prefix)

@@ -1,7 +1,7 @@
 //! The part of a report about releases, driver and devices.
 //!
-//! A report contains only the properties, parameters and variables that are listed here, and only numbers, releases and known settings
-//! as their values.
+//! A report contains only the properties, parameters and variables that are listed here, and only numbers,
+//! releases and known settings as their values.
 
 use super::format::{Gpu, Versions};
 use super::redact::{ENVIRONMENT, Words, is_file};

@@ -1,4 +1,5 @@
-//! The thread of one process: attaches the debugger for the first suspension, and detaches when no queue is suspended.
+//! The thread of one process: attaches the debugger for the first suspension, and detaches when no queue is
+//! suspended.
 
 use super::Open;
 use crate::error::Refusal;
@@ -17,7 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-/// The pid namespace whose numbers the driver's sysfs uses (`PROC_PID_INIT_INO` of `include/uapi/linux/nsfs.h`).
+/// The pid namespace whose numbers the driver's sysfs uses (`PROC_PID_INIT_INO` of
+/// `include/uapi/linux/nsfs.h`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// The folder in which the driver lists the processes that use it.
 const USERS: &str = "/sys/class/kfd/kfd/proc";
@@ -101,7 +103,8 @@ impl Worker {
         self.target.process.has_ended()
     }
 
-    /// Ends the attachment, which resumes the queues. No request is made for a process that has ended: its number may be reused.
+    /// Ends the attachment, which resumes the queues. No request is made for a process that has ended: its
+    /// number may be reused.
     fn detach(&mut self) {
         self.hold_nothing();
         if let Some(attachment) = self.attachment.take()
@@ -261,8 +264,8 @@ fn is_compute(entry: &QueueEntry) -> bool {
     matches!(entry.queue_type, QUEUE_TYPE_COMPUTE | QUEUE_TYPE_COMPUTE_AQL)
 }
 
-/// Returns true if the process is known not to use the driver. Attaching to it would make the driver track the process until it ends
-/// (`kfd_ioctl_set_debug_trap`). The check needs the driver's pid namespace.
+/// Returns true if the process is known not to use the driver. Attaching to it would make the driver track
+/// the process until it ends (`kfd_ioctl_set_debug_trap`). The check needs the driver's pid namespace.
 fn is_known_not_to_use_kfd(pid: Pid) -> bool {
     let ours = fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE));
     let users = Path::new(USERS);

@@ -24,7 +24,8 @@ pub(super) struct Slot {
     reported: QueueHints,
     /// The last word read from the slot; none for a new queue.
     word: Option<u64>,
-    /// The state in that word. A time in the future is replaced by the time of reading, only once: otherwise it would never pass.
+    /// The state in that word. A time in the future is replaced by the time of reading, only once: otherwise
+    /// it would never pass.
     pub activity: Activity,
 }
 
@@ -65,8 +66,8 @@ pub(super) struct ClientState<P> {
 }
 
 impl Slot {
-    /// Returns true if the program suspends the queue itself. The client uses its own priority only, so no permission of the server
-    /// lets the queue launch.
+    /// Returns true if the program suspends the queue itself. The client uses its own priority only, so no
+    /// permission of the server lets the queue launch.
     pub fn is_held(&self) -> bool {
         self.own_priority == Priority::NO_EXECUTE
     }
@@ -191,7 +192,8 @@ impl<P: ClientPage> ClientState<P> {
         self.awaited_since.filter(|_| self.progress.is_none()).map(|since| since.after(PATIENCE))
     }
 
-    /// Stores a permission if it has changed. Returns true if so. A different number of `bystanders` alone is no change.
+    /// Stores a permission if it has changed. Returns true if so. A different number of `bystanders` alone is
+    /// no change.
     pub fn permit(&mut self, permit: Permit, bystanders: usize, now: Time) -> bool {
         if self.since.is_none() || self.permit.run != permit.run {
             self.since = Some(now);

@@ -19,11 +19,14 @@ pub trait ClientPage {
     fn preemption(&self) -> Preemption;
     /// The number of launches that blocked the calling thread for this reason.
     fn slow_path(&self, reason: SlowPath) -> u64;
-    /// Returns true if the process is stopped, traced or suspended by `xcli suspend`, and so cannot make progress.
+    /// Returns true if the process is stopped, traced or suspended by `xcli suspend`, and so cannot make
+    /// progress.
     fn is_stopped(&self) -> bool;
-    /// Stores the mask of events that the client reports. Sequentially consistent with [`ClientPage::activity`].
+    /// Stores the mask of events that the client reports. Sequentially consistent with
+    /// [`ClientPage::activity`].
     fn set_event_mask(&self, mask: u32);
-    /// Stores the permission. Launching threads of the client see it at once, sleeping ones after [`ClientPage::wake`].
+    /// Stores the permission. Launching threads of the client see it at once, sleeping ones after
+    /// [`ClientPage::wake`].
     fn set_permission(&self, word: u64);
     /// Makes the client's agent read its page.
     fn wake(&self);

@@ -1,4 +1,5 @@
-//! What a person says of clients, beside what they say of themselves: whoever speaks last of something counts.
+//! What a person says of clients, beside what they say of themselves: whoever speaks last of something
+//! counts.
 
 use super::{ClientPage, Core, gangs};
 use crate::error::Refusal;
@@ -13,8 +14,8 @@ impl<P: ClientPage> Core<P> {
     /// Notes what a person says, for the next step.
     ///
     /// # Errors
-    /// Nobody is meant, or several are and one was meant, or something cannot be said of them; why, one line. Nothing has
-    /// changed.
+    /// Nobody is meant, or several are and one was meant, or something cannot be said of them; why, one line.
+    /// Nothing has changed.
     pub fn hint(&mut self, of: Target, said: &[Said], now: Time) -> Result<(), Refusal> {
         let places = self.meant(of)?;
         if said.is_empty() {
@@ -75,8 +76,9 @@ impl<P: ClientPage> Core<P> {
         }
     }
 
-    /// Refuses to let a queue count that its program holds. The program would launch nothing for it, and others would wait for
-    /// that. Nothing is kept for later either: when the program changes the priority, it is the last that speaks of it.
+    /// Refuses to let a queue count that its program holds. The program would launch nothing for it, and
+    /// others would wait for that. Nothing is kept for later either: when the program changes the priority,
+    /// it is the last that speaks of it.
     fn refuse_to_wake(&self, of: Target, said: &[Said], places: &[usize]) -> Result<(), Refusal> {
         let wakes =
             |said: &Said| matches!(said, Said::Priority(priority) if *priority != Priority::NO_EXECUTE);

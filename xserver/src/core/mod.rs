@@ -1,15 +1,18 @@
 //! The decisions of the server, without a socket, a clock or a system call.
 //!
-//! Clients join ([`Core::join`]), report their queues ([`Core::apply`]) and leave ([`Core::leave`]). [`Core::step`] reads their pages, asks
-//! the policy, and writes permissions and event masks. The caller passes the time in, and gets the time of the next step.
+//! Clients join ([`Core::join`]), report their queues ([`Core::apply`]) and leave ([`Core::leave`]).
+//! [`Core::step`] reads their pages, asks the policy, and writes permissions and event masks. The caller
+//! passes the time in, and gets the time of the next step.
 //!
 //! # No event is lost
-//! A client writes its readiness and then reads its event mask. A step writes the masks and then reads the readiness *again* of each
-//! client whose mask has grown ([`event_mask`]). So one of the two sees any change between the first read and the write.
+//! A client writes its readiness and then reads its event mask. A step writes the masks and then reads the
+//! readiness *again* of each client whose mask has grown ([`event_mask`]). So one of the two sees any change
+//! between the first read and the write.
 //!
 //! # No client waits for ever
-//! Every heartbeat causes a step, even without events. A client that completes nothing while others wait is looked up ([`progress`]): if
-//! its process is stopped it yields, and if all rivals of a client complete nothing, all clients run briefly.
+//! Every heartbeat causes a step, even without events. A client that completes nothing while others wait is
+//! looked up ([`progress`]): if its process is stopped it yields, and if all rivals of a client complete
+//! nothing, all clients run briefly.
 
 mod client;
 mod client_page;
@@ -112,7 +115,8 @@ pub struct Core<P> {
     timeslice: Option<Timeslice>,
     /// Indexed by [`Engine::contest`], as of the last decision.
     contests: Vec<event_mask::Contest>,
-    /// The clients with work elsewhere for which a device is kept free: index and contest, as of the last decision.
+    /// The clients with work elsewhere for which a device is kept free: index and contest, as of the last
+    /// decision.
     reserving: Vec<(usize, usize)>,
     /// The number of steps.
     decisions: u64,
@@ -352,8 +356,8 @@ impl<P: ClientPage> Core<P> {
         self.clients.iter().map(|state| state.slots.len()).sum()
     }
 
-    /// Reads the pages, decides, and writes permissions. Returns the time of the next step if no event comes earlier; a time in the past
-    /// means as soon as pending events are handled.
+    /// Reads the pages, decides, and writes permissions. Returns the time of the next step if no event comes
+    /// earlier; a time in the past means as soon as pending events are handled.
     pub fn step(&mut self, now: Time) -> Option<Time> {
         self.decisions += 1;
         let mut wake = None;
@@ -422,7 +426,8 @@ impl<P: ClientPage> Core<P> {
                     };
                     let counts = state.page.counts(slot.index);
                     let status = protocol::status::QueueStatus { activity: slot.activity, counts, ..*status };
-                    // The level in force is the requested one or higher: without draining, level 2 is level 3.
+                    // The level in force is the requested one or higher: without draining, level 2 is level
+                    // 3.
                     let in_force = match status.level {
                         PreemptLevel::Block => PreemptLevel::Block,
                         _ => state.in_force,
@@ -480,7 +485,8 @@ impl<P: ClientPage> Core<P> {
         wake
     }
 
-    /// Writes the event masks, and reads the pages again of clients whose mask has grown. Returns true if an event was missed.
+    /// Writes the event masks, and reads the pages again of clients whose mask has grown. Returns true if an
+    /// event was missed.
     fn publish_event_masks(&mut self, now: Time) -> bool {
         let rules = event_mask::Rules::new(&self.engine, &self.contests, now);
         let mut missed = false;

@@ -1,14 +1,15 @@
 //! The progress guard: finds clients that keep others waiting and make no progress.
 //!
-//! Nothing is watched until a client has waited for [`PATIENCE`](super::guard::PATIENCE), so that short suspensions cost nothing. From
-//! then on the completion counts of its rivals are read every [`SAMPLE`]. A rival that completes nothing for [`STALL`] is looked up in
-//! `/proc`: if it is stopped it yields, and is looked up again every [`STALL`]. If clients run on the devices of a suspended client, all
-//! of them are stalled, and none of them runs a command of known length, all clients run for [`TOGETHER`]. A client that is suspended
-//! without a rival, because the policy withholds the device, does not start the guard.
+//! Nothing is watched until a client has waited for [`PATIENCE`](super::guard::PATIENCE), so that short
+//! suspensions cost nothing. From then on the completion counts of its rivals are read every [`SAMPLE`]. A
+//! rival that completes nothing for [`STALL`] is looked up in `/proc`: if it is stopped it yields, and is
+//! looked up again every [`STALL`]. If clients run on the devices of a suspended client, all of them are
+//! stalled, and none of them runs a command of known length, all clients run for [`TOGETHER`]. A client that
+//! is suspended without a rival, because the policy withholds the device, does not start the guard.
 //!
-//! A job can keep a device free on which it has no work, because it has work on other devices (GANG). Its clients count as rivals on that
-//! device: it stays free until they are done, and they may wait for the suspended client. A device that is kept free for expected work
-//! is given back in time in any case.
+//! A job can keep a device free on which it has no work, because it has work on other devices (GANG). Its
+//! clients count as rivals on that device: it stays free until they are done, and they may wait for the
+//! suspended client. A device that is kept free for expected work is given back in time in any case.
 
 use super::client_page::ClientPage;
 use super::guard::{BELIEF, Progress, SAMPLE, STALL, TOGETHER};
@@ -20,7 +21,8 @@ use protocol::operation::Reason;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The contests in which a running client is a rival: where it has work, and where a device is kept free because of its work.
+/// The contests in which a running client is a rival: where it has work, and where a device is kept free
+/// because of its work.
 pub(super) fn contests_of(
     engine: &Engine,
     reserving: &[(usize, usize)],
@@ -33,8 +35,8 @@ pub(super) fn contests_of(
 }
 
 impl<P: ClientPage> Core<P> {
-    /// Finds the clients for whose job a device is kept free on which another client waits and none runs. The policy names only the rival;
-    /// the rival or its job has work elsewhere.
+    /// Finds the clients for whose job a device is kept free on which another client waits and none runs. The
+    /// policy names only the rival; the rival or its job has work elsewhere.
     pub(super) fn note_reserving(&mut self) {
         self.reserving.clear();
         let (units, engine) = (self.engine.entities(), &self.engine);
@@ -69,8 +71,8 @@ impl<P: ClientPage> Core<P> {
         }
     }
 
-    /// Looks up clients without progress and clients that have yielded. Returns true if a client yields or stops yielding, so that the
-    /// decision is out of date.
+    /// Looks up clients without progress and clients that have yielded. Returns true if a client yields or
+    /// stops yielding, so that the decision is out of date.
     pub(super) fn find_stopped(&mut self, now: Time) -> bool {
         let mut changed = false;
         for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {

@@ -1,4 +1,5 @@
-//! Tests of the core with fake pages. Every load and store of the server can be interrupted by the next step of a client.
+//! Tests of the core with fake pages. Every load and store of the server can be interrupted by the next step
+//! of a client.
 
 mod bounds;
 mod chosen;
@@ -15,7 +16,8 @@ use std::rc::Rc;
 
 const LINGER: Duration = Engine::LINGER;
 
-/// A thread of a client between two steps: it has written that a queue turned ready or idle, but has not read the event mask yet.
+/// A thread of a client between two steps: it has written that a queue turned ready or idle, but has not read
+/// the event mask yet.
 #[derive(Debug, Clone, Copy)]
 struct Transition {
     ready: bool,

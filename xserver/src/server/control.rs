@@ -74,7 +74,8 @@ impl Server {
                 self.refuse(connection, &Refusal::TooManyExpected(CONNECTIONS))
             }
             Ok(Request::Expect) => {
-                // Without a handle (old kernel and another pid namespace) the server does not wait for the process.
+                // Without a handle (old kernel and another pid namespace) the server does not wait for the
+                // process.
                 if let Some(process) = connection.process.take() {
                     self.expected.insert(number, process);
                 }

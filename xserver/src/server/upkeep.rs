@@ -1,4 +1,5 @@
-//! Checks once a second for what causes no event: can clients find the server, and have processes ended (on old kernels).
+//! Checks once a second for what causes no event: can clients find the server, and have processes ended (on
+//! old kernels).
 
 use super::{LISTENER, Server, UPKEEP, watch};
 use crate::endpoint::EndpointStatus;

@@ -1,5 +1,5 @@
-//! The decisions of the server for models: permissions by the real policy, and event masks by the real rules. Unlike `Core` it writes
-//! nothing, so that a model can write in steps.
+//! The decisions of the server for models: permissions by the real policy, and event masks by the real rules.
+//! Unlike `Core` it writes nothing, so that a model can write in steps.
 
 use policies::Engine;
 use protocol::operation::Permit;

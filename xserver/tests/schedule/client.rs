@@ -63,7 +63,8 @@ impl Scene {
         !limited || client.in_flight() < self.window || self.is(Mutation::NoWindow)
     }
 
-    /// Whether the worker has something to do. With a full window it polls: it goes on as soon as there is room.
+    /// Whether the worker has something to do. With a full window it polls: it goes on as soon as there is
+    /// room.
     pub fn worker_steps(&self, client: &Client) -> bool {
         match client.worker {
             Worker::Decided => true,

@@ -1,10 +1,10 @@
 //! A policy inside a model: the real engine, whose memory is part of the model's state.
 //!
-//! An engine can neither be cloned nor hashed, but it can be written down: two engines of the same text (`Debug` shows
-//! all that a policy keeps) decide alike from there on. So a memory is a number that stands for a text, and for one
-//! sequence of inputs that leads to it; what an engine of that memory decides is found by leading a new one there. Times
-//! count back from the last decision, so that engines which differ only in the hour are the same. What clients have said of
-//! their queues belongs to the memory as well.
+//! An engine can neither be cloned nor hashed, but it can be written down: two engines of the same text
+//! (`Debug` shows all that a policy keeps) decide alike from there on. So a memory is a number that stands
+//! for a text, and for one sequence of inputs that leads to it; what an engine of that memory decides is
+//! found by leading a new one there. Times count back from the last decision, so that engines which differ
+//! only in the hour are the same. What clients have said of their queues belongs to the memory as well.
 
 use super::rules;
 use policies::registry::Row;
@@ -204,7 +204,8 @@ impl Walk {
     }
 }
 
-/// The text with each time as its distance from now; one that lies back further than the horizon is as if it did not.
+/// The text with each time as its distance from now; one that lies back further than the horizon is as if it
+/// did not.
 fn relative(text: &str, now: Time, horizon: Duration) -> String {
     const TIME: &str = "Time(";
     let mut all = String::with_capacity(text.len());

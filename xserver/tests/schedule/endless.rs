@@ -1,4 +1,5 @@
-//! That time goes on. The properties bound waiting in ticks, which would say nothing if a tick could be put off for ever.
+//! That time goes on. The properties bound waiting in ticks, which would say nothing if a tick could be put
+//! off for ever.
 
 use super::world::{Action, Scene, World};
 use stateright::Model;

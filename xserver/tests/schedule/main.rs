@@ -1,42 +1,45 @@
-//! Scheduling as a whole, every interleaving of it (stateright): a server that decides by real policies, two clients that
-//! share a device, what is said of them while they run, and what may go wrong between them.
+//! Scheduling as a whole, every interleaving of it (stateright): a server that decides by real policies, two
+//! clients that share a device, what is said of them while they run, and what may go wrong between them.
 //!
 //! # What is modelled
-//! * The clients' threads: a program that submits at any time, directly or deferred, under the two locks of a queue; the
-//!   worker; the watcher that proves idleness; the listener on the futex; the agent with its lease. Each makes one access to
-//!   shared memory in a step, so that what it has read may be out of date when it acts on it.
-//! * The server's round: look at one queue after the other, decide, write what is wanted of one client after the other and
-//!   look again, look up who is stopped, store one permission after the other, wake one client after the other, renew the
-//!   leases. What it decides and wants comes from `policies::Engine` and `xserver::core::event_mask`; which policy decides is a
-//!   parameter ([`decider`] keeps its memory): HPF, one that takes turns ([`turns`]), and for a few ticks all of the build.
-//! * What is said at any time ([`decider::Said`]): a person chooses policies for all devices or for one of two, and takes the
-//!   latter back; a client hints of its queue.
-//! * The device: it runs one command at a time, of any queue that has one in flight, and takes a tick for each. A client
-//!   with a queue on another device as well has the same work on both.
-//! * Failures ([`world::Faults`]), at any step: the server falls silent, a process dies, a process is stopped and goes on or
-//!   not, wake-ups are late (the client's by up to two ticks) or lost (the server's).
+//! * The clients' threads: a program that submits at any time, directly or deferred, under the two locks of a
+//!   queue; the worker; the watcher that proves idleness; the listener on the futex; the agent with its
+//!   lease. Each makes one access to shared memory in a step, so that what it has read may be out of date
+//!   when it acts on it.
+//! * The server's round: look at one queue after the other, decide, write what is wanted of one client after
+//!   the other and look again, look up who is stopped, store one permission after the other, wake one client
+//!   after the other, renew the leases. What it decides and wants comes from `policies::Engine` and
+//!   `xserver::core::event_mask`; which policy decides is a parameter ([`decider`] keeps its memory): HPF,
+//!   one that takes turns ([`turns`]), and for a few ticks all of the build.
+//! * What is said at any time ([`decider::Said`]): a person chooses policies for all devices or for one of
+//!   two, and takes the latter back; a client hints of its queue.
+//! * The device: it runs one command at a time, of any queue that has one in flight, and takes a tick for
+//!   each. A client with a queue on another device as well has the same work on both.
+//! * Failures ([`world::Faults`]), at any step: the server falls silent, a process dies, a process is stopped
+//!   and goes on or not, wake-ups are late (the client's by up to two ticks) or lost (the server's).
 //!
-//! A tick is a heartbeat. Within a tick steps happen in any order and number, and whoever has something to do does it before
-//! the tick ends, if it runs: that is the only fairness that is assumed, besides that programs submit a bounded number of
-//! commands, so that a more urgent one is idle in the end.
+//! A tick is a heartbeat. Within a tick steps happen in any order and number, and whoever has something to do
+//! does it before the tick ends, if it runs: that is the only fairness that is assumed, besides that programs
+//! submit a bounded number of commands, so that a more urgent one is idle in the end.
 //!
 //! # What is proved
-//! The names stand in [`model`]: commands are launched once, in order, and none disappears; after a suspension was stored
-//! one launch at most begins, and no more than a window is in flight; the device serves a less urgent queue for no more than
-//! a window of commands while the critical one has work, and a heartbeat longer if a wake-up is lost, from the moment on that
-//! something is said which makes it critical; who has work that no
-//! rule holds back completes something within a bounded number of ticks, and ticks come; who is held by a silent server runs
-//! within its lease, also if it died between storing a permission and waking those who sleep. Every bound is shown to be
-//! reached, and every rule, broken ([`world::Mutation`]), to be noticed.
+//! The names stand in [`model`]: commands are launched once, in order, and none disappears; after a
+//! suspension was stored one launch at most begins, and no more than a window is in flight; the device serves
+//! a less urgent queue for no more than a window of commands while the critical one has work, and a heartbeat
+//! longer if a wake-up is lost, from the moment on that something is said which makes it critical; who has
+//! work that no rule holds back completes something within a bounded number of ticks, and ticks come; who is
+//! held by a silent server runs within its lease, also if it died between storing a permission and waking
+//! those who sleep. Every bound is shown to be reached, and every rule, broken ([`world::Mutation`]), to be
+//! noticed.
 //!
 //! # What is not modelled, and where that is proved
-//! * The locks and atomic words of one queue under a weak memory model, several submitting threads, turns, dropping,
-//!   destroying: `xqueue/src/model.rs`, with loom on the real code. Here memory is sequentially consistent, as the pages are
-//!   used.
-//! * Servers that hang and go on, or are started again, and new handshakes: `lease.rs`. Here the agent that follows nobody
-//!   stays so, and the end of a connection may never be heard.
-//! * The handshake about readiness without a heartbeat, the linger, several queues and devices of a client: `handshake.rs`.
-//!   Here a queue that is idle counts as idle at once.
+//! * The locks and atomic words of one queue under a weak memory model, several submitting threads, turns,
+//!   dropping, destroying: `xqueue/src/model.rs`, with loom on the real code. Here memory is sequentially
+//!   consistent, as the pages are used.
+//! * Servers that hang and go on, or are started again, and new handshakes: `lease.rs`. Here the agent that
+//!   follows nobody stays so, and the end of a connection may never be heard.
+//! * The handshake about readiness without a heartbeat, the linger, several queues and devices of a client:
+//!   `handshake.rs`. Here a queue that is idle counts as idle at once.
 //! * What the guard does when nothing completes, and that a client's words may be lies: `src/core/tests.rs`.
 //! * Levels 2 and 3: what is in flight is not taken off the device.
 
@@ -115,8 +118,8 @@ fn chosen(from: &'static Row, to: &'static Row, commands: [u8; 2], faults: Fault
     Scene { decider, urgent: urgent.into(), ..scene }
 }
 
-/// Two programs that take turns, until a person lets the priority decide on the device that they share, for a while. The
-/// critical one is on another as well, where turns are taken always.
+/// Two programs that take turns, until a person lets the priority decide on the device that they share, for a
+/// while. The critical one is on another as well, where turns are taken always.
 fn chosen_of_device(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
     let mut scene = chosen(&turns::TURNS, hpf(), commands, faults, bounds);
     scene.decider.says = vec![Said::Policy(Some(1), hpf()), Said::Reset(1)];
@@ -158,8 +161,8 @@ fn finds(scene: Scene, property: &'static str) -> Option<usize> {
 
 /// Nothing goes wrong.
 const NONE: Faults = Faults { silence: false, dies: [false; 2], stops: [false; 2], delays: false };
-/// What holds then with a window of 1: the critical one waits for the one command in flight; whoever has work waits for
-/// that of the other, and for its own.
+/// What holds then with a window of 1: the critical one waits for the one command in flight; whoever has work
+/// waits for that of the other, and for its own.
 const PROMPT: Bounds = Bounds { behind: 1, waits: 2 };
 /// One more tick each: that until the next heartbeat, at which the server looks without being woken.
 const LATE: Bounds = Bounds { behind: 2, waits: 3 };
@@ -193,7 +196,8 @@ fn a_turn_passes_unused_if_its_wake_up_comes_later() {
 #[test]
 fn the_server_may_fall_silent() {
     let faults = Faults { silence: true, ..NONE };
-    // Afterwards nobody is held, and the device serves whom it likes: all of the other's commands, and the own one.
+    // Afterwards nobody is held, and the device serves whom it likes: all of the other's commands, and the
+    // own one.
     check(urgent([3, 1], faults, Bounds { waits: 4, ..PROMPT }));
     check(equal([2, 1], 1, faults, 3));
 }
@@ -236,8 +240,8 @@ fn all_may_happen_in_one_run() {
     check(urgent([2, 1], faults, Bounds { waits: 8, ..LATE }));
 }
 
-/// What does not depend on who is ranked how, for every policy of the build: two equal programs. A policy may remember
-/// what it likes for as long as it is looked at.
+/// What does not depend on who is ranked how, for every policy of the build: two equal programs. A policy may
+/// remember what it likes for as long as it is looked at.
 #[test]
 fn no_policy_breaks_a_rule() {
     const TICKS: u8 = 5;
@@ -264,8 +268,8 @@ fn time_goes_on() {
     assert!(has_endless_tick(&spins));
 }
 
-/// A permission that is stored too early is in force for a moment: the second look leads to another one, and until then
-/// what was decided before holds as well in the right order.
+/// A permission that is stored too early is in force for a moment: the second look leads to another one, and
+/// until then what was decided before holds as well in the right order.
 #[test]
 fn permissions_may_be_stored_before_the_second_look() {
     check(Scene { mutation: Some(Mutation::PermitsFirst), ..urgent([3, 2], NONE, PROMPT) });

@@ -180,7 +180,8 @@ impl Scene {
         }
     }
 
-    /// What must be possible, or the other properties say nothing. The bounds are reached, so no smaller ones hold.
+    /// What must be possible, or the other properties say nothing. The bounds are reached, so no smaller ones
+    /// hold.
     fn reached(&self) -> Vec<Property<Self>> {
         let mut all = vec![
             Property::sometimes("everything completes", |model: &Self, world: &World| {

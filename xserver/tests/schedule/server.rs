@@ -1,4 +1,5 @@
-//! The server's round, in steps of one access to what it shares, as `Core::step` and the loop around it make it.
+//! The server's round, in steps of one access to what it shares, as `Core::step` and the loop around it make
+//! it.
 
 use super::decider::Seen;
 use super::world::{At, Decided, LEASE_TICKS, Life, Mutation, Notice, STALL_TICKS, Scene, World};
@@ -140,7 +141,8 @@ impl Scene {
         }
     }
 
-    /// Looks up who keeps others waiting and completes nothing. That somebody else is looked up as well changes nothing.
+    /// Looks up who keeps others waiting and completes nothing. That somebody else is looked up as well
+    /// changes nothing.
     fn look_up(&self, world: &mut World) -> At {
         let server = &mut world.server;
         let mut news = false;

@@ -1,5 +1,5 @@
-//! A policy with a memory: whoever has work takes its turn. It shows that the model carries what a policy remembers, and
-//! that what holds does not depend on priorities.
+//! A policy with a memory: whoever has work takes its turn. It shows that the model carries what a policy
+//! remembers, and that what holds does not depend on priorities.
 
 use policies::reason::PRIORITY;
 use policies::registry::Row;

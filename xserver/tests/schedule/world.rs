@@ -5,8 +5,8 @@ use protocol::page::{HEARTBEAT, LEASE};
 
 /// Ticks of a lease; a tick is a heartbeat.
 pub const LEASE_TICKS: u8 = (LEASE.as_nanos() / HEARTBEAT.as_nanos()) as u8;
-/// Heartbeats at which somebody who keeps another waiting has completed nothing, before the process is looked up: those
-/// within the server's patience and the time of a stall.
+/// Heartbeats at which somebody who keeps another waiting has completed nothing, before the process is looked
+/// up: those within the server's patience and the time of a stall.
 pub const STALL_TICKS: u8 = 2;
 
 /// A process.
@@ -344,14 +344,14 @@ pub struct Bounds {
 /// A model.
 pub struct Scene {
     pub decider: Decider,
-    /// After so much has been said: the more urgent one, for whom the other has to wait as long as it has work, if there is
-    /// one.
+    /// After so much has been said: the more urgent one, for whom the other has to wait as long as it has
+    /// work, if there is one.
     pub urgent: Vec<Option<usize>>,
     /// Commands that each program submits at most.
     pub commands: [u8; 2],
     pub window: u8,
-    /// After how many ticks nobody looks any further: for a policy whose memory never comes back to what it was, because
-    /// it counts idle time, for example.
+    /// After how many ticks nobody looks any further: for a policy whose memory never comes back to what it
+    /// was, because it counts idle time, for example.
     pub ticks: Option<u8>,
     pub faults: Faults,
     pub bounds: Bounds,

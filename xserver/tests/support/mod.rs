@@ -194,8 +194,8 @@ impl Client {
         let page = map(&descriptors[0], SERVER_BYTES, ProtFlags::READ).cast::<ServerPage>();
         let own =
             map(&descriptors[1], CLIENT_BYTES, ProtFlags::READ | ProtFlags::WRITE).cast::<ClientHeader>();
-        // SAFETY: both mappings consist of atomics, have the mapped sizes, and are never unmapped. In the second, `SLOTS` slots follow
-        // the header.
+        // SAFETY: both mappings consist of atomics, have the mapped sizes, and are never unmapped. In the
+        // second, `SLOTS` slots follow the header.
         let (page, header, slots) = unsafe {
             let first = own.add(1).cast::<Slot>();
             (&*page, &*own, std::slice::from_raw_parts(first, protocol::page::SLOTS))
@@ -278,7 +278,8 @@ pub fn send(socket: &OwnedFd, message: &ToServer) {
     rustix::io::write(socket, &message.encode()).unwrap();
 }
 
-/// A process that has connected to a server and does nothing else. This process shares its socket, and can send for it.
+/// A process that has connected to a server and does nothing else. This process shares its socket, and can
+/// send for it.
 pub struct Child {
     pid: libc::pid_t,
 }

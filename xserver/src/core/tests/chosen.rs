@@ -106,7 +106,8 @@ fn device_kept_free_for_expected_work_does_not_start_the_guard() {
         clears.values.set(name, value).unwrap();
     }
     fixture.core.set_policy(None, clears).unwrap();
-    // A client of the same job has work elsewhere without progress, which is not the reason to keep the device free.
+    // A client of the same job has work elsewhere without progress, which is not the reason to keep the
+    // device free.
     fixture.flip(0);
     fixture.flip(2);
     fixture.pass(Duration::from_secs(1), |_| {});
