@@ -16,7 +16,7 @@ use crate::link::ServerLink;
 use crate::preemption::{HardwareQueues, Preemption, RETRY, TRIES};
 use cost::Costs;
 use hal_kfd::Outcome;
-use hal_kfd::registry::Mark;
+use hal_kfd::registry::Marker;
 use parking_lot::Mutex;
 use protocol::cost::CostOrigin;
 use report::{Logged, Report};
@@ -65,7 +65,7 @@ struct State {
     phase: Phase,
     costs: Option<Costs>,
     /// The hardware queues' write positions at a moment, and the completion snapshot that covers them.
-    pending_idle: Option<(Vec<Mark>, Snapshot, Instant)>,
+    pending_idle: Option<(Vec<Marker>, Snapshot, Instant)>,
     report: Report,
     logged: Logged,
     /// True if the known cost of evictions has changed since the scheduler was told.
@@ -282,7 +282,7 @@ impl State {
             {
                 // The work may have completed long ago: completion is not checked for where nothing may be
                 // launched.
-                domain.look_soon();
+                domain.wake_watcher();
                 self.phase = Phase::Waiting { until: Some(now + WATCHER_CHECK), checks: checks + 1 };
                 Some(WATCHER_CHECK)
             }
@@ -327,7 +327,7 @@ impl State {
         }
         self.report.waits += 1;
         // The watcher begins to see that launches have stopped.
-        domain.look_soon();
+        domain.wake_watcher();
         // If the work still runs when an eviction would have paid, its expected duration was wrong.
         let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
         costs.fade();

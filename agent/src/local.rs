@@ -35,7 +35,7 @@ pub(crate) fn run(domain: &'static Domain, shared: &Shared, row: &'static Row, e
             return;
         }
         // Under the lock, so that the lease ends when another decider is set.
-        let lapsed = domain.keep_policy(LEASE);
+        let lapsed = domain.renew_policy_lease(LEASE);
         drop(state);
         if lapsed {
             engine.forget_decision();

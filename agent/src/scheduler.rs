@@ -103,7 +103,7 @@ impl Scheduler {
     /// permission or, under a server, by the process's: the limit is set in the one before it is taken out of
     /// the other.
     fn reset_permissions(&self, domain: &Domain, by_server: bool) {
-        domain.end_policy();
+        domain.end_policy_lease();
         if by_server {
             domain.store_permission(Permission::limited());
         }

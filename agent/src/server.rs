@@ -228,7 +228,7 @@ impl Client {
         });
         shared.evictor.restore(self.domain, &shared.link);
         self.domain.show_progress(false);
-        self.domain.widen_windows(Duration::ZERO);
+        self.domain.set_least_window(Duration::ZERO);
         shared.link.server.mute();
         if let Ok(listener) = listener {
             listener.end();
@@ -297,7 +297,7 @@ impl Client {
         self.slots.update(queues, &shared.link, pages, |message| unsent.extend(message.encode()));
         let level = shared.preemption.in_force();
         let interrupts = level.0 == PreemptLevel::Interrupt;
-        self.domain.widen_windows(if interrupts { INTERRUPTED_WINDOW } else { Duration::ZERO });
+        self.domain.set_least_window(if interrupts { INTERRUPTED_WINDOW } else { Duration::ZERO });
         if self.reported.level != level {
             let (in_force, how) = level.clone();
             unsent.extend(ToServer::Preemption { in_force, how }.encode());

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::ffi::c_uint;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use xqueue::{HwDevice, HwError, HwQueue, HwResult, Mark};
+use xqueue::{HwDevice, HwError, HwQueue, HwResult, Marker};
 
 /// The flags of a marker, best first.
 const FLAGS: [c_uint; 3] = [
@@ -174,7 +174,7 @@ impl fmt::Debug for HipQueue {
 }
 
 impl HwQueue for HipQueue {
-    fn record_mark(&self) -> Result<Mark, HwError> {
+    fn record_marker(&self) -> Result<Marker, HwError> {
         self.on_device(|| {
             let event = self.event()?;
             // SAFETY: an event of the pool, and a stream that lives at least as long as its queue.
@@ -187,11 +187,11 @@ impl HwQueue for HipQueue {
             if !HANDLERS.load(Ordering::Relaxed) {
                 HANDLERS.store(true, Ordering::Relaxed);
             }
-            Ok(Mark(event.as_raw() as u64))
+            Ok(Marker(event.as_raw() as u64))
         })
     }
 
-    fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, mark: Marker) -> Result<bool, HwError> {
         let event = hipEvent_t::from_raw(mark.0 as usize);
         // SAFETY: the event of a marker that has not been released, so it is not destroyed.
         match unsafe { self.real.query_event(event) } {
@@ -204,7 +204,7 @@ impl HwQueue for HipQueue {
         }
     }
 
-    fn release_mark(&self, mark: Mark) {
+    fn release_marker(&self, mark: Marker) {
         self.pool.lock().push(hipEvent_t::from_raw(mark.0 as usize));
     }
 
@@ -213,7 +213,7 @@ impl HwQueue for HipQueue {
         self.on_device(|| result(unsafe { (self.real.stream_synchronize)(self.stream()) }))
     }
 
-    fn reads_others(&self) -> bool {
+    fn reads_other_streams(&self) -> bool {
         self.stream() == hipStream_t::NULL
     }
 }

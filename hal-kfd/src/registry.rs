@@ -32,7 +32,7 @@ const MAX_CU_MASK: u32 = 1024;
 
 /// The write index of each queue of a device at one moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark(Vec<(u32, u64, u64)>);
+pub struct Marker(Vec<(u32, u64, u64)>);
 
 #[derive(Debug)]
 struct Inner {
@@ -279,17 +279,19 @@ impl Registry {
     ///
     /// # Safety
     /// The same as for [`Registry::hold`].
-    pub unsafe fn mark(&self, gpu_id: u32) -> Mark {
+    pub unsafe fn mark(&self, gpu_id: u32) -> Marker {
         let inner = self.lock();
         let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
         // SAFETY: a destruction takes this lock first, so that the queues are alive; they belong to this
         // process by the precondition.
-        Mark(queues.filter_map(|queue| Some((queue.id, queue.serial, unsafe { queue.written() }?))).collect())
+        Marker(
+            queues.filter_map(|queue| Some((queue.id, queue.serial, unsafe { queue.written() }?))).collect(),
+        )
     }
 
     /// Records that all packets before the mark are complete: a synchronization that began after the mark has
     /// returned. A queue without packets since then has no work.
-    pub fn complete(&self, mark: &Mark) {
+    pub fn complete(&self, mark: &Marker) {
         let mut inner = self.lock();
         for (id, serial, written) in &mark.0 {
             if let Some(queue) = inner.queues.get_mut(id).filter(|queue| queue.serial == *serial) {

@@ -3,7 +3,7 @@
 use super::device::Capability;
 use super::inputs::Inputs;
 use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
-use hal_kfd::registry::Mark;
+use hal_kfd::registry::Marker;
 use hal_kfd::{Errno, Kernel, Kfd, Kind, Outcome, Registry};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
@@ -108,7 +108,7 @@ impl HardwareQueues {
     }
 
     /// Returns the write positions of all devices' queues.
-    pub(crate) fn mark_all(&self) -> Vec<Mark> {
+    pub(crate) fn mark_all(&self) -> Vec<Marker> {
         // SAFETY: `new` requires what the registry does.
         self.registry.devices().into_iter().map(|gpu_id| unsafe { self.registry.mark(gpu_id) }).collect()
     }

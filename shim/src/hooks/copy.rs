@@ -12,7 +12,7 @@ use hal_hip::real::{Real, result};
 use hal_hip::waits;
 use hip_sys::types::{hipError_t, hipMemcpyKind, hipStream_t, hipSuccess};
 use std::ffi::c_void;
-use xqueue::{Direct, Footprint, Spec};
+use xqueue::{CommandSpec, Direct, Footprint};
 
 /// Makes one asynchronous copy, or defers it. `invoke` makes the real call with a source.
 ///
@@ -28,8 +28,10 @@ pub(super) unsafe fn go(
     invoke: impl Fn(*const c_void) -> hipError_t + 'static,
 ) -> hipError_t {
     let completes = waits::copy_async(found.process.real, dst, src, bytes, kind);
-    let spec =
-        Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
+    let spec = CommandSpec {
+        completes,
+        ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes))
+    };
     let later = |real: &Real| memory::copy_later(real, dst, src, bytes, kind);
     let source = || Rows::plane(src, bytes, bytes, 1);
     let invoke = move |staged: Option<*const c_void>| invoke(staged.unwrap_or(src));
@@ -45,7 +47,7 @@ pub(super) unsafe fn go(
 /// As for [`go`]; if the copy is staged, the rows of `source` can be read.
 pub(super) unsafe fn go_later(
     found: Found,
-    spec: &Spec<'_>,
+    spec: &CommandSpec<'_>,
     later: impl FnOnce(&Real) -> Later,
     source: impl FnOnce() -> Rows,
     invoke: impl Fn(Option<*const c_void>) -> hipError_t + 'static,

@@ -20,7 +20,7 @@ use hip_sys::types::{
     hipMemcpyDeviceToDevice, hipMemcpyKind, hipPitchedPtr, hipPos, hipStream_t, hipSuccess,
 };
 use std::ffi::{c_int, c_void};
-use xqueue::Spec;
+use xqueue::CommandSpec;
 
 /// `hipMemcpy2DAsync` and its per-thread twin
 pub(crate) unsafe fn rows(
@@ -379,8 +379,10 @@ pub(crate) unsafe fn with_stream(
             // SAFETY: the arguments are the caller's own, and any thread may make the copy.
             return unsafe { copy::go(found, dst.cast_const(), src, bytes, kind, invoke) };
         }
-        let spec =
-            Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
+        let spec = CommandSpec {
+            completes,
+            ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes))
+        };
         let later = |real: &Real| match memory::copy_later(real, dst, src, bytes, kind) {
             Later::Nothing => Later::Nothing,
             _ => Later::No,

@@ -11,7 +11,7 @@ use hal_hip::command::HipCommand;
 use hal_hip::memory::Later;
 use hal_hip::real::result;
 use hip_sys::types::{hipError_t, hipStream_t};
-use xqueue::{CostKey, Direct, Footprint, Spec};
+use xqueue::{CommandSpec, CostKey, Direct, Footprint};
 
 /// The key of commands that take no time on the device.
 pub(crate) const INSTANT: CostKey = CostKey(2);
@@ -25,7 +25,7 @@ pub(crate) const INSTANT: CostKey = CostKey(2);
 /// natively the runtime would need it.
 pub(crate) unsafe fn go(
     found: Found,
-    spec: &Spec<'_>,
+    spec: &CommandSpec<'_>,
     name: &'static str,
     later: impl FnOnce() -> Later,
     invoke: impl Fn() -> hipError_t + 'static,
@@ -51,7 +51,7 @@ pub(crate) unsafe fn go(
 pub(crate) unsafe fn own<F: Copy + 'static>(
     call: Call<F>,
     (stream, per_thread): (hipStream_t, bool),
-    (name, spec): (&'static str, Spec<'static>),
+    (name, spec): (&'static str, CommandSpec<'static>),
     later: impl FnOnce(&'static Process) -> Later,
     invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
@@ -67,13 +67,13 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
 }
 
 /// Waits for what a call without a queue has to follow.
-pub(crate) fn beside(own: bool, spec: &Spec<'_>) {
+pub(crate) fn beside(own: bool, spec: &CommandSpec<'_>) {
     if let (Some(process), Some(scope)) = (process::for_call(own), spec.scope) {
         process.drain(scope);
     }
 }
 
 /// Describes a command that follows everything earlier in the process if `all` is true.
-pub(crate) fn after_all_if(all: bool, key: CostKey) -> Spec<'static> {
-    if all { Spec { key, ..drain::after_all() } } else { turn::spec(key) }
+pub(crate) fn after_all_if(all: bool, key: CostKey) -> CommandSpec<'static> {
+    if all { CommandSpec { key, ..drain::after_all() } } else { turn::spec(key) }
 }

@@ -90,7 +90,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                     }
                     let is_default = process.defaults.iter().any(|other| ptr::eq(*other, stream));
                     if is_default {
-                        queue.release_marks();
+                        queue.release_markers();
                         stream.hw.retire();
                     } else {
                         base.streams.remove(stream.hw.stream().as_raw());

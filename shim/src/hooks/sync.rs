@@ -13,7 +13,7 @@ use crate::process::streams::{Found, Target};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipErrorNotReady, hipStream_t, hipSuccess};
 use std::sync::Arc;
-use xqueue::{DeviceId, OrderClass, Proof, Ticket, XQueue};
+use xqueue::{CompletionSnapshot, DeviceId, OrderClass, Ticket, XQueue};
 
 /// The answer for work that is still deferred.
 pub(crate) fn not_ready(process: &process::Process) -> hipError_t {
@@ -55,7 +55,7 @@ fn synchronized(
     // others.
     let mut busy = queues.iter().filter(|queue| !queue.is_known_complete());
     let only = busy.next().filter(|_| busy.next().is_none());
-    let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
+    let proofs: Vec<CompletionSnapshot> = queues.iter().map(|queue| queue.begin_sync()).collect();
     let wait = only.map(|queue| queue.begin_wait());
     let code = call();
     if code == hipSuccess {

@@ -13,7 +13,7 @@ use hal_hip::real::{Real, result};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams};
 use std::ffi::{c_uint, c_void};
-use xqueue::{Direct, Spec};
+use xqueue::{CommandSpec, Direct};
 
 /// The number of comparisons of a wait: at least, equal, and, nor.
 const COMPARISONS: c_uint = 4;
@@ -132,7 +132,7 @@ pub(crate) unsafe fn batch(
         let waits = given.iter().any(|one| Operation::of(one).is_none_or(|one| one.compares.is_some()));
         let spec = match (waits, given) {
             (true, _) => drain::blocks(),
-            (false, []) => Spec { key: INSTANT, ..drain::blocks() },
+            (false, []) => CommandSpec { key: INSTANT, ..drain::blocks() },
             (false, _) => turn::spec(INSTANT),
         };
         let Some(found) = found else {

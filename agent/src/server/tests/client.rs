@@ -21,18 +21,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use xqueue::{CostKey, Direct, HwError, HwQueue, HwResult, Mark, QueueConfig, Spec, XQueue};
+use xqueue::{CommandSpec, CostKey, Direct, HwError, HwQueue, HwResult, Marker, QueueConfig, XQueue};
 
 struct Hw;
 
 impl HwQueue for Hw {
-    fn record_mark(&self) -> Result<Mark, HwError> {
-        Ok(Mark(1))
+    fn record_marker(&self) -> Result<Marker, HwError> {
+        Ok(Marker(1))
     }
-    fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
         Ok(true)
     }
-    fn release_mark(&self, _: Mark) {}
+    fn release_marker(&self, _: Marker) {}
     fn synchronize(&self) -> HwResult {
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Drop for Bed {
 }
 
 fn launch(queue: &XQueue) -> bool {
-    matches!(queue.try_direct(&Spec::new(CostKey(1)), || Ok(())), Direct::Launched(_, Ok(())))
+    matches!(queue.try_direct(&CommandSpec::new(CostKey(1)), || Ok(())), Direct::Launched(_, Ok(())))
 }
 
 fn synchronize(queue: &XQueue) {
