@@ -1,6 +1,6 @@
 //! Deferred commands: the real call with owned copies of everything it reads.
 
-use crate::args::{KernelArgs, Unfit};
+use crate::args::{CopyError, KernelArgs};
 use crate::exclusion;
 use crate::handles::Mix;
 use crate::layout::Kernel;
@@ -103,7 +103,7 @@ impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
         extra: *const *mut c_void,
         invoke: I,
         memory: CommandMemory,
-    ) -> Result<CommandBox<Self>, (Unfit, I)> {
+    ) -> Result<CommandBox<Self>, (CopyError, I)> {
         let mut command = memory.put(Self { name: &kernel.name, invoke, args: KernelArgs::new() });
         // SAFETY: the caller guarantees what `copy` requires of both arrays.
         match unsafe { command.args.copy(&kernel.layout, params, extra) } {
@@ -225,6 +225,6 @@ mod tests {
         let refused =
             unsafe { HipLaunch::new(kernel(8), params.as_ptr(), ptr::null(), call, CommandMemory::new()) };
         let Err((unfit, call)) = refused else { panic!("a null argument was copied") };
-        assert_eq!((unfit, call(ptr::null_mut(), ptr::null_mut())), (Unfit::NullArgument, hipError_t(3)));
+        assert_eq!((unfit, call(ptr::null_mut(), ptr::null_mut())), (CopyError::NullArgument, hipError_t(3)));
     }
 }

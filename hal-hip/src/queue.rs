@@ -4,7 +4,7 @@
 //! out. They are recorded and queried, never synchronized. Events belong to a device, and handle 0 means the
 //! caller's current device, so both are used with the queue's own device as the current one.
 
-use crate::real::{Real, result};
+use crate::real::{RuntimeFunctions, result};
 use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipErrorUnknown, hipEvent_t, hipEventDisableSystemFence,
     hipEventDisableTiming, hipEventReleaseToDevice, hipStream_t, hipSuccess,
@@ -30,7 +30,7 @@ static HANDLERS: AtomicBool = AtomicBool::new(false);
 
 /// A HIP stream as a hardware queue.
 pub struct HipQueue {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     /// The handle. It changes only while no thread uses the queue.
     stream: AtomicUsize,
     device: u32,
@@ -42,7 +42,7 @@ pub struct HipQueue {
 
 impl HipQueue {
     /// Creates the queue of the stream with this handle, which the real functions get, on this device.
-    pub fn new(real: &'static Real, stream: hipStream_t, device: u32) -> Self {
+    pub fn new(real: &'static RuntimeFunctions, stream: hipStream_t, device: u32) -> Self {
         let (stream, last) = (AtomicUsize::new(stream.as_raw()), AtomicUsize::new(0));
         Self { real, stream, device, pool: Mutex::new(Vec::new()), last }
     }
@@ -73,7 +73,7 @@ impl HipQueue {
 
     /// Waits until the hardware has completed everything in front of the last marker. Returns false if no
     /// marker was recorded since the last wait for the handlers.
-    pub fn wait_for_marks(&self) -> bool {
+    pub fn wait_for_markers(&self) -> bool {
         let event = hipEvent_t::from_raw(self.last.load(Ordering::Acquire));
         if event == hipEvent_t::NULL {
             return false;
@@ -197,7 +197,7 @@ impl HwQueue for HipQueue {
         match unsafe { self.real.query_event(event) } {
             code if code == hipSuccess => Ok(true),
             code if code == hipErrorNotReady => {
-                self.real.forget_result();
+                self.real.reset_last_error();
                 Ok(false)
             }
             code => Err(error(code)),
@@ -220,7 +220,7 @@ impl HwQueue for HipQueue {
 
 /// A HIP device, which the worker and the watcher enter.
 pub struct HipDevice {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     device: u32,
     /// Prepares a thread of the library's own.
     adopt: fn(),
@@ -228,7 +228,7 @@ pub struct HipDevice {
 
 impl HipDevice {
     /// Creates the device with this index; `adopt` is called on each thread that works for it.
-    pub fn new(real: &'static Real, device: u32, adopt: fn()) -> Self {
+    pub fn new(real: &'static RuntimeFunctions, device: u32, adopt: fn()) -> Self {
         Self { real, device, adopt }
     }
 }
@@ -251,7 +251,7 @@ impl HwDevice for HipDevice {
             libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
             libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
         }
-        self.real.leave_captures();
+        self.real.relax_capture_mode();
         self.real.enter_device(self.device);
     }
 }

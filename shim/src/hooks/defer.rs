@@ -8,7 +8,7 @@ use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
-use hal_hip::memory::Later;
+use hal_hip::memory::Deferral;
 use hal_hip::real::result;
 use hip_sys::types::{hipError_t, hipStream_t};
 use xqueue::{CommandSpec, CostKey, Direct, Footprint};
@@ -27,16 +27,16 @@ pub(crate) unsafe fn go(
     found: Found,
     spec: &CommandSpec<'_>,
     name: &'static str,
-    later: impl FnOnce() -> Later,
+    later: impl FnOnce() -> Deferral,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
     if let Direct::Launched(_, launched) = found.queue.try_direct(spec, || result(invoke())) {
         return code(launched);
     }
     match turn::is_at_home(found).then(later) {
-        Some(Later::Nothing) => return invoke(),
-        Some(Later::AsItIs) => {}
-        Some(Later::Staged | Later::No) | None => return turn::take(found, spec, invoke),
+        Some(Deferral::Nothing) => return invoke(),
+        Some(Deferral::AsItIs) => {}
+        Some(Deferral::Staged | Deferral::No) | None => return turn::take(found, spec, invoke),
     }
     // SAFETY: this function requires it of `invoke`.
     let command = unsafe { HipCommand::new(name, Footprint::default(), invoke) };
@@ -52,7 +52,7 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
     call: Call<F>,
     (stream, per_thread): (hipStream_t, bool),
     (name, spec): (&'static str, CommandSpec<'static>),
-    later: impl FnOnce(&'static Process) -> Later,
+    later: impl FnOnce(&'static Process) -> Deferral,
     invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
     call.handle(|real, own| {

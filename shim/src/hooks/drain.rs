@@ -7,7 +7,7 @@ use crate::boundary::{Call, Failure};
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::table::Class;
 use hip_sys::types::hipStream_t;
 use xqueue::{CommandSpec, CostKey, Scope, XQueue};
@@ -105,7 +105,7 @@ pub(crate) fn both<F: Copy, R: Failure>(
 pub(crate) fn default<F: Copy, R: Failure>(
     call: Call<F>,
     per_thread: bool,
-    completes: impl FnOnce(&Real) -> bool,
+    completes: impl FnOnce(&RuntimeFunctions) -> bool,
     invoke: impl FnOnce(F) -> R,
 ) -> R {
     call.handle(|real, own| {

@@ -261,7 +261,7 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         {
             // The program may know of the completion, for example by synchronizing the stream. The runtime
             // may still answer "not ready", because it has not yet processed the commands before the marker.
-            process.real.forget_result();
+            process.real.reset_last_error();
             return hipSuccess;
         }
         let code = invoke();

@@ -164,7 +164,7 @@ pub(crate) unsafe fn destroy_exec(
                 return refused;
             }
             if process.graphs.doom(exec) {
-                process.real.forget_result();
+                process.real.reset_last_error();
                 return hipSuccess;
             }
         }

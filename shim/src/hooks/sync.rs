@@ -151,7 +151,7 @@ pub(super) fn refused_beside_capture(
     if code != hipSuccess && code != hipErrorNotReady {
         return Some(code);
     }
-    process.real.forget_result();
+    process.real.reset_last_error();
     None
 }
 
@@ -182,7 +182,7 @@ pub(crate) unsafe fn query(
         let own = std::iter::once(&**found.queue);
         if is_complete(found) && lost::answer(found.process.real).is_none() {
             // The runtime is not asked: it might see the library's marker behind the program's last command.
-            found.process.real.forget_result();
+            found.process.real.reset_last_error();
             return with_error(found.process, hipSuccess, own);
         }
         let proof = found.queue.begin_sync();

@@ -71,7 +71,7 @@ pub(crate) fn append(
     }
     let ticket = found.queue.submit(spec, command).map_err(|_| Refusal(hipErrorContextIsDestroyed))?;
     // The program's call has succeeded, which the runtime does not know yet.
-    found.process.real.forget_result();
+    found.process.real.reset_last_error();
     Ok(ticket)
 }
 

@@ -9,7 +9,7 @@
 //! all work before the record is (`xqueue`'s evidence). An event that another process or a graph may record
 //! proves nothing.
 
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipError_t, hipEvent_t, hipEventDisableTiming, hipEventInterprocess, hipSuccess};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -20,7 +20,7 @@ use xqueue::{After, Completion, Ticket, XQueue};
 
 /// The events of a process, as far as the runtime does not know them.
 pub(crate) struct Events {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     /// The number of `states`; zero is the common case.
     count: AtomicUsize,
     states: Mutex<HashMap<usize, State>>,
@@ -82,7 +82,7 @@ struct State {
 
 /// An event that deferred commands name.
 pub(crate) struct Named {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     event: hipEvent_t,
     /// True once the program has destroyed it.
     doomed: AtomicBool,
@@ -112,7 +112,7 @@ impl State {
 
 impl Events {
     /// Makes the events of a process; `from_the_start` is true if the program has no event yet.
-    pub(crate) fn new(real: &'static Real, from_the_start: bool) -> Self {
+    pub(crate) fn new(real: &'static RuntimeFunctions, from_the_start: bool) -> Self {
         Self {
             real,
             count: AtomicUsize::new(0),
