@@ -11,7 +11,7 @@ mod queues;
 
 use crate::host::Host;
 use hal_kfd::Errno;
-use hal_kfd::probe::Refusal;
+use hal_kfd::capabilities::Refusal;
 use inputs::Inputs;
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;

@@ -2,7 +2,8 @@
 //! confirmed it.
 
 use crate::clock::nanos;
-use hal_kfd::probe::{Cost, Facts, Trial, Verdict};
+use hal_kfd::capabilities::Facts;
+use hal_kfd::costs::{Cost, Trial, Verdict};
 use protocol::cost::{CostKey, CostOrigin, HoldCost};
 use std::time::Duration;
 
