@@ -12,7 +12,7 @@ use crate::shared::{Decider, Shared, block_signals};
 use crate::{chaos, local, server};
 use policies::registry;
 use protocol::config::{SchedulerKind, TestMode};
-use protocol::cost::{CostKey, HoldCost};
+use protocol::cost::{CostKey, EvictCost};
 use protocol::hint::ProcessHints;
 use std::sync::Arc;
 use xqueue::{Domain, Observer, Permission, Window};
@@ -122,7 +122,7 @@ impl Scheduler {
     }
 
     /// Returns the cost of an eviction as the server's page shows it.
-    pub fn cost_from_server(&self, key: CostKey) -> Option<HoldCost> {
+    pub fn cost_from_server(&self, key: CostKey) -> Option<EvictCost> {
         let page = self.shared.link.reserved_pages()?.server();
         page.costs.iter().find_map(|words| words.load(key))
     }

@@ -9,7 +9,7 @@ use hal_kfd::{Errno, Kernel, Kfd, MechanismKind, Outcome, Registry};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
 use protocol::config::{KfdMechanism, KfdProbe};
-use protocol::cost::{CostKey, CostOrigin, HoldCost};
+use protocol::cost::{CostKey, CostOrigin, EvictCost};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::path::Path;
@@ -241,7 +241,7 @@ impl HardwareQueues {
 
     /// Returns the costs that this process found out by itself, for the server; without a cost where an
     /// eviction failed.
-    pub(super) fn own_costs(&self) -> Vec<(CostKey, Option<HoldCost>)> {
+    pub(super) fn own_costs(&self) -> Vec<(CostKey, Option<EvictCost>)> {
         self.devices.lock().values().flatten().filter_map(Capability::own_cost).collect()
     }
 

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use protocol::bounds::Priority;
 use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
-use protocol::page::{WANTS_IDLE, WANTS_READY, activity_of};
+use protocol::page::{EVENT_IDLE, EVENT_READY, activity_of};
 use protocol::status::Activity;
 use std::collections::HashMap;
 use std::io::Write;
@@ -78,7 +78,7 @@ impl Host for Program {
     fn expects_server(&self) -> bool {
         true
     }
-    fn cost_from_server(&self, _: protocol::cost::CostKey) -> Option<HoldCost> {
+    fn cost_from_server(&self, _: protocol::cost::CostKey) -> Option<EvictCost> {
         None
     }
     fn level_changed(&self) {}
@@ -194,11 +194,11 @@ fn connected_client_obeys_and_reports() {
         Activity::Idle { since: Some(_) }
     ));
     assert_eq!(shared.notifications(), 0);
-    shared.server.wants.store(WANTS_READY, Ordering::SeqCst);
+    shared.server.wants.store(EVENT_READY, Ordering::SeqCst);
     assert!(launch(&first));
     synchronize(&first);
     assert_eq!(shared.notifications(), 1);
-    shared.server.wants.store(WANTS_IDLE, Ordering::SeqCst);
+    shared.server.wants.store(EVENT_IDLE, Ordering::SeqCst);
     assert!(launch(&first));
     synchronize(&first);
     assert_eq!(shared.notifications(), 1);
@@ -237,7 +237,7 @@ fn connected_client_obeys_and_reports() {
     let direct = direct + 1;
 
     // The counts are updated sooner while the server waits for progress.
-    shared.server.wants.store(WANTS_PROGRESS, Ordering::SeqCst);
+    shared.server.wants.store(EVENT_PROGRESS, Ordering::SeqCst);
     shared.wake();
     for round in 1..=3 {
         assert!(launch(&first));

@@ -11,7 +11,7 @@ use crate::kernels::BusyShape;
 use crate::library::Session;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use protocol::codes::KfdResult;
-use protocol::report::{HoldRow, HoldTimes, Holds, Probe};
+use protocol::report::{EvictionRow, EvictionTimes, Holds, Probe};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub(super) struct Measured {
 /// Measures each mechanism.
 pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Holds> {
     ensure!(allowed, "queues are not evicted without --hold");
-    let mut mechanisms: Vec<HoldRow> = Vec::new();
+    let mut mechanisms: Vec<EvictionRow> = Vec::new();
     let mut broken = false;
     for mechanism in MECHANISMS {
         if broken {
@@ -71,15 +71,15 @@ pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Hol
     Ok(Holds { mechanisms })
 }
 
-fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<HoldRow> {
-    let times = |samples: Vec<(f64, f64)>| -> Result<Option<HoldTimes>> {
+fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<EvictionRow> {
+    let times = |samples: Vec<(f64, f64)>| -> Result<Option<EvictionTimes>> {
         if samples.is_empty() {
             return Ok(None);
         }
         let (holds, releases) = samples.into_iter().unzip();
-        Ok(Some(HoldTimes { hold_us: spread(holds)?, release_us: spread(releases)? }))
+        Ok(Some(EvictionTimes { hold_us: spread(holds)?, release_us: spread(releases)? }))
     };
-    Ok(HoldRow {
+    Ok(EvictionRow {
         mechanism: mechanism.to_owned(),
         error: measured.error,
         queues: measured.queues,
