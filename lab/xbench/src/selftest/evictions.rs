@@ -93,9 +93,9 @@ fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<Evic
     })
 }
 
-/// Parses the library's log of its probe: `... holds by NAME (WHO) gpu_id=7 hold_us=1 release_us=2`.
+/// Parses the library's log of its probe: `... evictions by NAME (WHO) gpu_id=7 hold_us=1 release_us=2`.
 fn probe(log: &str) -> Option<Probe> {
-    let line = log.lines().find(|line| line.contains("holds by ") && line.contains("hold_us="))?;
+    let line = log.lines().find(|line| line.contains("evictions by ") && line.contains("hold_us="))?;
     let number = |name: &str| {
         let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
         words.find(|(word, _)| *word == name)?.1.parse().ok()
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn probe_and_refusal_parse_the_log() {
-        let log = "xsched: debug: holds by update-queue (HWS) gpu_id=51234 hold_us=12 release_us=34\n";
+        let log = "xsched: debug: evictions by update-queue (HWS) gpu_id=51234 hold_us=12 release_us=34\n";
         assert_eq!(probe(log), Some(Probe { hold_us: 12, release_us: 34 }));
         assert_eq!(probe("xsched: debug: queues holds=3\n"), None);
         let log = "xsched: warn: GPU 7: level 3 is asked for and level 1 in force: too old\n";
