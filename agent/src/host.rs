@@ -18,6 +18,10 @@ pub trait Host: fmt::Debug + Sync {
     /// Returns the queues that have an XQueue.
     fn queues(&self) -> Vec<ManagedQueue>;
 
+    /// Visits the queues that have an XQueue. None gains or loses its XQueue meanwhile, so `visit` must not
+    /// wait and must not call the host.
+    fn for_each_queue(&self, visit: &mut dyn FnMut(&XQueue));
+
     /// Returns true if this domain belongs to the current process. The agent's threads end when it does not.
     fn is_current(&self, domain: &Domain) -> bool;
 

@@ -107,10 +107,10 @@ impl Scheduler {
         if by_server {
             domain.store_permission(Permission::limited());
         }
-        for managed in self.host().queues() {
-            managed.queue.set_policy_limit(Some(Window::DEFAULT));
-            managed.queue.set_policy_run(true);
-        }
+        self.host().for_each_queue(&mut |queue| {
+            queue.set_policy_limit(Some(Window::DEFAULT));
+            queue.set_policy_run(true);
+        });
         if !by_server {
             domain.store_permission(Permission::unlimited());
         }

@@ -64,6 +64,7 @@ impl RuntimeFunctions {
     }
 
     /// Calls the real `hipGetDevice`.
+    #[inline]
     fn query_device(&self) -> (hipError_t, c_int) {
         let mut device = 0;
         // SAFETY: the function writes one number to the given place.

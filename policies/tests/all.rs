@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use protocol::bounds::{Priority, Utilization};
-use protocol::hint::table::{HINTS, Values};
+use protocol::hint::table::{HINTS, HintKind, Values};
 use protocol::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid};
 use protocol::operation::{EntityId, Operation, Reason, Rival, Throttle};
@@ -54,6 +54,9 @@ fn hints() -> impl Strategy<Value = Hints> {
     (vec(update, 0..12), -20i8..20).prop_map(|(updates, nice)| {
         let mut hints = Hints::default();
         for (row, number, lax, critical) in updates {
+            // Few, so that processes share jobs and the number of deadlines limits.
+            let few = [HintKind::Job as usize, HintKind::KDeadline as usize].contains(&row);
+            let number = if few { number % 3 } else { number };
             let update = match HINTS[row].values {
                 Values::Laxity => HINTS[row].parse(&format!("{number},{lax},{critical}")).ok(),
                 _ => HINTS[row].from_number(number),

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::event::Event;
-use protocol::hint::Hint;
+use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::{EntityId, Operation, Permit, Reason, Rival, Throttle, Window};
 use protocol::rank_reason::{Label, RankReason, RankValue};
@@ -127,13 +127,15 @@ fn queues() -> impl Strategy<Value = Queues> {
 }
 
 fn status() -> impl Strategy<Value = Status> {
-    let gang = (any::<u64>(), any::<u32>(), hints(), queues()).prop_map(|(client, pid, hints, queues)| {
-        Gang { client: ClientId(client), pid: Pid(pid), hints: hints.process, queues }
+    // The nice value is no row of the table: the server reads it.
+    let process = || (hints(), any::<i8>()).prop_map(|(hints, nice)| ProcessHints { nice, ..hints.process });
+    let gang = (any::<u64>(), any::<u32>(), process(), queues()).prop_map(|(client, pid, hints, queues)| {
+        Gang { client: ClientId(client), pid: Pid(pid), hints, queues }
     });
     prop_oneof![
-        (any::<u32>(), hints(), queues()).prop_map(|(pid, hints, queues)| Status::Local {
+        (any::<u32>(), process(), queues()).prop_map(|(pid, hints, queues)| Status::Local {
             pid: Pid(pid),
-            hints: hints.process,
+            hints,
             queues
         }),
         vec(gang, 0..4).prop_map(|gangs| Status::Global { gangs }),

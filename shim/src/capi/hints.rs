@@ -47,14 +47,15 @@ fn apply(xq: Option<u64>, update: HintUpdate) -> Outcome {
         Some(xq) => {
             let (process, stream, queue) = queue(xq)?;
             let priority = Priority::try_from(i64::from(queue.priority())).unwrap_or_default();
-            let mut changed = priority;
-            stream.hint(|queue| {
-                let mut hints = Hints { priority, queue: *queue, ..Hints::default() };
-                update.apply(&mut hints, now());
-                (*queue, changed) = (hints.queue, hints.priority);
-            });
-            if changed != priority {
-                queue.set_priority(changed.get());
+            if let HintUpdate::Priority(priority) = update {
+                queue.set_priority(priority.get());
+            } else {
+                let now = now();
+                stream.hint(|queue| {
+                    let mut hints = Hints { priority, queue: *queue, ..Hints::default() };
+                    update.apply(&mut hints, now);
+                    *queue = hints.queue;
+                });
             }
             process.scheduler.changed();
             process

@@ -108,6 +108,7 @@ impl Launch {
     }
 
     /// Sets the condition for deferring.
+    #[inline(always)]
     pub(crate) fn of_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
@@ -250,14 +251,16 @@ impl Launch {
         // Inside a callback nothing waits.
         if spec.may_wait && slow_path::count(obstacle) {
             errno::kept(|| {
-                let name = match (kernel, found.process.names) {
+                // Called only if the line is logged: the runtime is asked for the name.
+                let name = || match (kernel, found.process.names) {
                     (Ok(kernel), _) => kernel.name.to_string(),
                     (Err(_), Some(names)) => names.of(self.handle_of_kernel(), found.stream.hw.stream()),
                     (Err(_), None) => self.handle_of_kernel().to_string(),
                 };
                 tracing::info!(
-                    "{name}: a launch waits for its turn on the calling thread, because {obstacle}; \
-                     others for this reason are only counted"
+                    "{}: a launch waits for its turn on the calling thread, because {obstacle}; \
+                     others for this reason are only counted",
+                    name()
                 );
             });
         }
@@ -457,6 +460,7 @@ macro_rules! launch {
 pub(crate) use launch;
 
 /// Combines the sizes of a grid and a block.
+#[inline(always)]
 pub(crate) fn sizes(grid: [u32; 3], block: [u32; 3]) -> (dim3, dim3) {
     let [grid, block] = [grid, block].map(|[x, y, z]| dim3 { x, y, z });
     (grid, block)

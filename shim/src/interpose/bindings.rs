@@ -233,6 +233,7 @@ mod tests {
 
     #[test]
     fn objects_without_hip_are_unchanged() {
+        super::super::exports::register();
         let all = || -> Vec<_> { objects().iter().map(references).collect() };
         assert!(all().iter().map(Vec::len).sum::<usize>() > 10, "there are references to look at");
         // Another test's first call of a function may bind a slot meanwhile, so this is repeated.

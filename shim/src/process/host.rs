@@ -7,7 +7,7 @@ use protocol::config::{Config, SchedulerKind};
 use protocol::cost::{CostKey, EvictCost};
 use protocol::page::ClientHeader;
 use std::ptr;
-use xqueue::Domain;
+use xqueue::{Domain, XQueue};
 
 /// The preemption level of this process.
 pub(crate) static PREEMPTION: Preemption = Preemption::new(&ThisProcess);
@@ -31,6 +31,16 @@ impl Host for ThisProcess {
             Some(ManagedQueue { handle, device, level, hints, queue: queue.clone(), slot: stream.slot() })
         });
         managed.collect()
+    }
+
+    fn for_each_queue(&self, visit: &mut dyn FnMut(&XQueue)) {
+        let Some(process) = get() else { return };
+        let queued = process.queued.lock();
+        queued
+            .iter()
+            .filter(|stream| stream.handle() != 0)
+            .filter_map(|stream| stream.queue())
+            .for_each(|queue| visit(queue));
     }
 
     fn is_current(&self, domain: &Domain) -> bool {

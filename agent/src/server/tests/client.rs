@@ -67,6 +67,9 @@ impl Host for Program {
         };
         self.queues.lock().iter().map(managed).collect()
     }
+    fn for_each_queue(&self, visit: &mut dyn FnMut(&XQueue)) {
+        self.queues.lock().iter().for_each(|(_, queue, _)| visit(queue));
+    }
     fn is_current(&self, _: &Domain) -> bool {
         true
     }

@@ -105,6 +105,8 @@ fn run_unlocked(machine: &mut Machine) {
 pub fn remove_process(machine: &mut Machine, now: Time, pid: i32) {
     catch_up(machine, now);
     driver::end_sessions_of(machine, now, pid);
+    // Calls that the sessions blocked are executed while their process is there.
+    run_unlocked(machine);
     driver::forget_queues(machine, now, pid);
     machine.remove_process(pid);
     run_unlocked(machine);

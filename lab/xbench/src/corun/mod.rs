@@ -21,7 +21,7 @@ use crate::replay;
 use crate::replay::schedule::Pattern;
 use crate::simulated::GpuArgs;
 use agreement::Agreement;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use figures::{Blocks, Figures, HIGH, LOW, Setting};
 use serde_json::json;
@@ -170,7 +170,8 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
     let mut agreement = Agreement::default();
     let blocks = experiment.run(args.modes()?, |name, mode, outcome| {
         for index in mode.indices(programs.len()) {
-            agreement.check(ROLES[index], name, &outcome.beyond[index])?;
+            let beyond = outcome.beyond[index].as_ref().map_err(|why| anyhow!("{why}"))?;
+            agreement.check(ROLES[index], name, beyond)?;
         }
         mode.level().map_or(Ok(()), |level| check_suspensions(name, level, outcome))
     })?;

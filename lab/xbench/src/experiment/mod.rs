@@ -165,8 +165,9 @@ pub(crate) struct Outcome {
     pub(crate) records: Vec<Option<Record>>,
     /// The suspensions of each program; `None` if the server did not know it before and after.
     pub(crate) suspended: Vec<Option<Suspensions>>,
-    /// The commands that the device retired for each program beyond its inferences.
-    pub(crate) beyond: Vec<Counts>,
+    /// The commands that the device retired for each program beyond its inferences, or the reason why they
+    /// are not known.
+    pub(crate) beyond: Vec<Result<Counts, String>>,
     /// Suspensions of queues by the library, of all programs.
     pub(crate) suspensions: u64,
     /// Decisions of the server.
@@ -291,7 +292,7 @@ impl<'a> Experiment<'a> {
         let mut outcome = Outcome {
             records: vec![None; programs.len()],
             suspended: vec![None; programs.len()],
-            beyond: vec![Counts::new(); programs.len()],
+            beyond: vec![Ok(Counts::new()); programs.len()],
             late_us: device.late_us.p99,
             late: !device.valid,
             unmaps: device.unmaps(),
@@ -306,7 +307,8 @@ impl<'a> Experiment<'a> {
             let commands = self.traces[index].commands.len();
             let (record, suspensions) = done.judge(&programs[index].name, commands)?;
             let kernels = commands as u64 + mixes_of(commands);
-            outcome.beyond[index] = device.beyond(record.pid, record.inferences(), kernels)?;
+            outcome.beyond[index] =
+                device.beyond(record.pid, record.inferences(), kernels).map_err(|why| format!("{why:#}"));
             outcome.suspensions += suspensions;
             if let Some(watched) = &watched {
                 // A program with a rate may have ended before the server's second report.
