@@ -4,8 +4,8 @@
 //! because each is a label in assembly that jumps to its function, so `version.map` alone gives them a
 //! version (docs/adr/0003).
 
-use crate::process::host::PREEMPTION;
 use crate::process::streams::{self, Stream};
+use crate::process::this_process::PREEMPTION;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::{lifecycle, startup};

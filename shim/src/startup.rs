@@ -6,7 +6,7 @@
 
 use crate::interpose::entry::Entry;
 use crate::interpose::runtime;
-use crate::process::host::PREEMPTION;
+use crate::process::this_process::PREEMPTION;
 use crate::process::{self, Process, slow_path};
 use crate::{environment, lifecycle, log, summary};
 use agent::Scheduler;

@@ -3,7 +3,7 @@
 
 mod other;
 
-use crate::process::host::PREEMPTION;
+use crate::process::this_process::PREEMPTION;
 use crate::thread::Thread;
 use crate::{lifecycle, startup};
 use agent::errno;

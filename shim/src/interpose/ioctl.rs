@@ -10,7 +10,7 @@
 mod argument;
 
 use super::elf;
-use crate::process::host::PREEMPTION;
+use crate::process::this_process::PREEMPTION;
 use crate::{lifecycle, startup};
 use agent::errno::{self, Uncancelled};
 use argument::Argument;
