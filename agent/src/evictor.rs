@@ -16,7 +16,7 @@ use crate::link::ServerLink;
 use crate::preemption::{HardwareQueues, Preemption, RETRY, TRIES};
 use cost::Costs;
 use hal_kfd::Outcome;
-use hal_kfd::registry::Mark;
+use hal_kfd::registry::Marker;
 use parking_lot::Mutex;
 use protocol::cost::CostOrigin;
 use report::{Logged, Report};
@@ -65,7 +65,7 @@ struct State {
     phase: Phase,
     costs: Option<Costs>,
     /// The hardware queues' write positions at a moment, and the completion snapshot that covers them.
-    pending_idle: Option<(Vec<Mark>, Snapshot, Instant)>,
+    pending_idle: Option<(Vec<Marker>, Snapshot, Instant)>,
     report: Report,
     logged: Logged,
     /// True if the known cost of evictions has changed since the scheduler was told.
@@ -175,7 +175,7 @@ impl Evictor {
     pub(crate) fn restore(&self, domain: &Domain, link: &ServerLink) {
         for _ in 0..TRIES {
             let _ = self.step(domain, link);
-            if self.preemption.queues().is_none_or(|queues| !queues.registry.owes()) {
+            if self.preemption.queues().is_none_or(|queues| !queues.registry.has_pending()) {
                 return;
             }
             std::thread::sleep(RETRY);
@@ -201,8 +201,8 @@ impl State {
     fn run(&mut self, queues: &HardwareQueues, domain: &Domain) -> Option<Duration> {
         if let Phase::Evicted { .. } = self.phase {
             let mut learnt = false;
-            let outcome = for_all(&queues.registry.holding(), |gpu_id| {
-                let outcome = queues.registry.release(gpu_id);
+            let outcome = for_all(&queues.registry.evicted_devices(), |gpu_id| {
+                let outcome = queues.registry.restore(gpu_id);
                 if outcome.requests != 0 && outcome.error.is_none() {
                     learnt |= queues.learn_restore(gpu_id, time_per_request(outcome));
                 }
@@ -231,7 +231,7 @@ impl State {
     fn find_idle_queues(&mut self, queues: &HardwareQueues, domain: &Domain) {
         match &self.pending_idle {
             Some((marks, snapshot, _)) if domain.is_complete(snapshot) => {
-                marks.iter().for_each(|mark| queues.registry.complete(mark));
+                marks.iter().for_each(|mark| queues.registry.note_complete(mark));
                 self.pending_idle = None;
             }
             Some((.., since)) if since.elapsed() < MARKER_TIMEOUT => return,
@@ -282,7 +282,7 @@ impl State {
             {
                 // The work may have completed long ago: completion is not checked for where nothing may be
                 // launched.
-                domain.look_soon();
+                domain.wake_watcher();
                 self.phase = Phase::Waiting { until: Some(now + WATCHER_CHECK), checks: checks + 1 };
                 Some(WATCHER_CHECK)
             }
@@ -327,7 +327,7 @@ impl State {
         }
         self.report.waits += 1;
         // The watcher begins to see that launches have stopped.
-        domain.look_soon();
+        domain.wake_watcher();
         // If the work still runs when an eviction would have paid, its expected duration was wrong.
         let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
         costs.fade();
@@ -338,7 +338,7 @@ impl State {
     fn next_check(&self, queues: &HardwareQueues, outstanding: Outstanding) -> Option<Duration> {
         match self.phase {
             Phase::Evicted { pause } => (outstanding.commands != 0 || outstanding.launching).then_some(pause),
-            _ => queues.registry.owes().then_some(RETRY),
+            _ => queues.registry.has_pending().then_some(RETRY),
         }
     }
 
@@ -395,7 +395,7 @@ impl State {
 
 /// Repeats failed requests. Returns the time after which to repeat them again.
 fn reconcile(queues: &HardwareQueues) -> Option<Duration> {
-    (queues.registry.settle().unsettled != 0).then_some(RETRY)
+    (queues.registry.reconcile().unsettled != 0).then_some(RETRY)
 }
 
 /// Returns the duration of one request, comparable with the measurement of a single queue.

@@ -3,7 +3,7 @@
 use crate::QueueSlot;
 use protocol::codes::PreemptLevel;
 use protocol::config::Config;
-use protocol::cost::{CostKey, HoldCost};
+use protocol::cost::{CostKey, EvictCost};
 use protocol::hint::QueueHints;
 use protocol::page::ClientHeader;
 use std::fmt;
@@ -34,7 +34,7 @@ pub trait Host: fmt::Debug + Sync {
     fn expects_server(&self) -> bool;
 
     /// Returns the cost of an eviction as the server's page shows it.
-    fn cost_from_server(&self, key: CostKey) -> Option<HoldCost>;
+    fn cost_from_server(&self, key: CostKey) -> Option<EvictCost>;
 
     /// Tells the scheduler that the preemption level in force may have changed.
     fn level_changed(&self);

@@ -6,7 +6,7 @@ use crate::clock::now;
 use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
-use protocol::page::{ServerPage, Slot, WANTS_IDLE, WANTS_PROGRESS, WANTS_READY, activity_word};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_word};
 use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
@@ -128,10 +128,10 @@ impl ServerLink {
     pub(crate) fn turned_ready(&self, slot: &QueueSlot) {
         let Some(slot) = slot.get() else { return };
         let events = self.write(slot, Activity::Ready { since: self.now() });
-        if events & WANTS_READY != 0 {
+        if events & EVENT_READY != 0 {
             self.server.notify();
         }
-        if events & WANTS_PROGRESS != 0 && !self.agent_counts.swap(true, Ordering::AcqRel) {
+        if events & EVENT_PROGRESS != 0 && !self.agent_counts.swap(true, Ordering::AcqRel) {
             self.agent.notify();
         }
     }
@@ -139,7 +139,7 @@ impl ServerLink {
     /// Reports that a queue has nothing pending and nothing in flight.
     pub(crate) fn turned_idle(&self, slot: &QueueSlot) {
         let Some(slot) = slot.get() else { return };
-        if self.write(slot, Activity::Idle { since: Some(self.now()) }) & WANTS_IDLE != 0 {
+        if self.write(slot, Activity::Idle { since: Some(self.now()) }) & EVENT_IDLE != 0 {
             self.server.notify();
         }
     }

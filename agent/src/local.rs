@@ -11,7 +11,7 @@ use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, Pid, QueueId};
-use protocol::operation::{Permit, UnitId};
+use protocol::operation::{EntityId, Permit};
 use protocol::page::LEASE;
 use protocol::status::{Counts, QueueStatus, Queues, Status};
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const RENEWAL: Duration = Duration::from_millis(100);
 pub(crate) fn run(domain: &'static Domain, shared: &Shared, row: &'static Row, epoch: u64) {
     let mut engine = Engine::new(row, Engine::LINGER);
     if let Some(config) = shared.preemption.host().config() {
-        engine.set_starvation(config.starvation());
+        engine.set_starvation_limit(config.starvation());
     }
     loop {
         let state = shared.state.lock();
@@ -35,7 +35,7 @@ pub(crate) fn run(domain: &'static Domain, shared: &Shared, row: &'static Row, e
             return;
         }
         // Under the lock, so that the lease ends when another decider is set.
-        let lapsed = domain.keep_policy(LEASE);
+        let lapsed = domain.renew_policy_lease(LEASE);
         drop(state);
         if lapsed {
             engine.forget_decision();
@@ -78,7 +78,7 @@ fn decide(shared: &Shared, epoch: u64, engine: &mut Engine) -> Option<Duration> 
     let mut suspends = false;
     shared.if_current(epoch, || {
         for operation in decision.operations {
-            let UnitId::Queue(id) = operation.unit else { continue };
+            let EntityId::Queue(id) = operation.unit else { continue };
             let Some(queue) = queues.get(&id.0) else { continue };
             // In this order no queue runs without a limit in between.
             let Permit { run, limit, window, .. } = operation.permit;

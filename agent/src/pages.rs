@@ -8,7 +8,7 @@
 //!
 //! A forked child does not inherit the pages (`MADV_DONTFORK`): it would write into its parent's.
 
-use protocol::page::{CLIENT_BYTES, ClientHeader, HEAD_SLOTS, SERVER_BYTES, SLOTS, ServerPage, Slot};
+use protocol::page::{CLIENT_BYTES, ClientHeader, HEADER_SLOTS, SERVER_BYTES, SLOTS, ServerPage, Slot};
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -60,7 +60,7 @@ impl Pages {
         assert!(index < SLOTS);
         // SAFETY: the slots follow the header, and `SLOTS` of them end with the page, which is never
         // unmapped; any bytes are valid atomics.
-        unsafe { self.client.cast::<Slot>().add(index + HEAD_SLOTS).as_ref() }
+        unsafe { self.client.cast::<Slot>().add(index + HEADER_SLOTS).as_ref() }
     }
 }
 

@@ -11,12 +11,12 @@ mod queues;
 
 use crate::host::Host;
 use hal_kfd::Errno;
-use hal_kfd::probe::Refusal;
+use hal_kfd::capabilities::Refusal;
 use inputs::Inputs;
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
 use protocol::config::KfdMechanism;
-use protocol::cost::{CostKey, HoldCost};
+use protocol::cost::{CostKey, EvictCost};
 pub use queues::HardwareQueues;
 pub(crate) use queues::{RETRY, TRIES};
 use std::ffi::c_int;
@@ -156,7 +156,7 @@ impl Preemption {
 
     /// Returns the costs that this process found out by itself, for the server; without a cost where an
     /// eviction failed.
-    pub(crate) fn own_costs(&self) -> Vec<(CostKey, Option<HoldCost>)> {
+    pub(crate) fn own_costs(&self) -> Vec<(CostKey, Option<EvictCost>)> {
         self.queues().map(HardwareQueues::own_costs).unwrap_or_default()
     }
 

@@ -12,7 +12,7 @@ use crate::shared::{Decider, Shared, block_signals};
 use crate::{chaos, local, server};
 use policies::registry;
 use protocol::config::{SchedulerKind, TestMode};
-use protocol::cost::{CostKey, HoldCost};
+use protocol::cost::{CostKey, EvictCost};
 use protocol::hint::ProcessHints;
 use std::sync::Arc;
 use xqueue::{Domain, Observer, Permission, Window};
@@ -103,7 +103,7 @@ impl Scheduler {
     /// permission or, under a server, by the process's: the limit is set in the one before it is taken out of
     /// the other.
     fn reset_permissions(&self, domain: &Domain, by_server: bool) {
-        domain.end_policy();
+        domain.end_policy_lease();
         if by_server {
             domain.store_permission(Permission::limited());
         }
@@ -122,7 +122,7 @@ impl Scheduler {
     }
 
     /// Returns the cost of an eviction as the server's page shows it.
-    pub fn cost_from_server(&self, key: CostKey) -> Option<HoldCost> {
+    pub fn cost_from_server(&self, key: CostKey) -> Option<EvictCost> {
         let page = self.shared.link.reserved_pages()?.server();
         page.costs.iter().find_map(|words| words.load(key))
     }

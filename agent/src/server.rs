@@ -27,10 +27,10 @@ use crate::shared::Shared;
 use connection::{Failure, Welcome};
 use listener::{Listener, PROGRESS};
 use protocol::codes::PreemptLevel;
-use protocol::cost::{CostKey, HoldCost, TAKES_COSTS};
+use protocol::cost::{ACCEPTS_COSTS, CostKey, EvictCost};
 use protocol::hint::ProcessHints;
 use protocol::message::ToServer;
-use protocol::page::{LEASE, ServerPage, WANTS_PROGRESS};
+use protocol::page::{EVENT_PROGRESS, LEASE, ServerPage};
 use protocol::socket;
 use protocol::time::Time;
 use seccomp::Filters;
@@ -77,7 +77,7 @@ pub(crate) struct Client {
 struct Reported {
     level: (PreemptLevel, String),
     hints: ProcessHints,
-    costs: Vec<(CostKey, Option<HoldCost>)>,
+    costs: Vec<(CostKey, Option<EvictCost>)>,
 }
 
 /// The reason for the end of a connection.
@@ -228,7 +228,7 @@ impl Client {
         });
         shared.evictor.restore(self.domain, &shared.link);
         self.domain.show_progress(false);
-        self.domain.widen_windows(Duration::ZERO);
+        self.domain.set_least_window(Duration::ZERO);
         shared.link.server.mute();
         if let Ok(listener) = listener {
             listener.end();
@@ -297,13 +297,13 @@ impl Client {
         self.slots.update(queues, &shared.link, pages, |message| unsent.extend(message.encode()));
         let level = shared.preemption.in_force();
         let interrupts = level.0 == PreemptLevel::Interrupt;
-        self.domain.widen_windows(if interrupts { INTERRUPTED_WINDOW } else { Duration::ZERO });
+        self.domain.set_least_window(if interrupts { INTERRUPTED_WINDOW } else { Duration::ZERO });
         if self.reported.level != level {
             let (in_force, how) = level.clone();
             unsent.extend(ToServer::Preemption { in_force, how }.encode());
             self.reported.level = level;
         }
-        if page.takes.load(Ordering::SeqCst) & TAKES_COSTS != 0 {
+        if page.takes.load(Ordering::SeqCst) & ACCEPTS_COSTS != 0 {
             self.report_costs(page, unsent);
         }
         let hints = *self.shared.hints.lock();
@@ -318,7 +318,7 @@ impl Client {
         for (key, cost) in self.shared.preemption.own_costs() {
             let knows = page.costs.iter().find_map(|words| words.load(key)) == cost;
             if !knows && !self.reported.costs.contains(&(key, cost)) {
-                unsent.extend(ToServer::HoldCost { key, cost }.encode());
+                unsent.extend(ToServer::EvictCost { key, cost }.encode());
                 self.reported.costs.push((key, cost));
             }
         }
@@ -329,7 +329,7 @@ impl Client {
         let (page, link) = (pages.server(), &self.shared.link);
         let asked = page.report.load(Ordering::SeqCst);
         let answers = pages.header().reported.load(Ordering::Relaxed) != asked;
-        let wants_progress = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
+        let wants_progress = page.wants.load(Ordering::SeqCst) & EVENT_PROGRESS != 0;
         self.domain.show_progress(wants_progress);
         // While the agent counts by itself, launches need not notify it. A notification continues the
         // counting even if all queues are idle now: a program that launches and synchronizes in turn looks

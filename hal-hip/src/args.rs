@@ -40,7 +40,7 @@ enum Form {
 /// the runtime gives its own answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Unfit {
+pub enum CopyError {
     /// Both `kernelParams` and `extra` are given.
     Both,
     /// Neither is given, and the kernel has arguments.
@@ -55,7 +55,7 @@ pub enum Unfit {
     ExtraTooLarge,
 }
 
-impl fmt::Display for Unfit {
+impl fmt::Display for CopyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Both => "kernelParams and extra are both given",
@@ -68,7 +68,7 @@ impl fmt::Display for Unfit {
     }
 }
 
-impl std::error::Error for Unfit {}
+impl std::error::Error for CopyError {}
 
 impl fmt::Debug for KernelArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,13 +102,13 @@ impl KernelArgs {
         layout: &'static Layout,
         params: *const *mut c_void,
         extra: *const *mut c_void,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), CopyError> {
         self.form = Form::Nothing;
         self.bytes = 0;
         match (params.is_null(), extra.is_null()) {
-            (false, false) => Err(Unfit::Both),
+            (false, false) => Err(CopyError::Both),
             (true, true) if layout.args().is_empty() => Ok(()),
-            (true, true) => Err(Unfit::Neither),
+            (true, true) => Err(CopyError::Neither),
             // SAFETY: not null, so the caller guarantees a pointer for each argument.
             (false, true) => unsafe { self.copy_params(layout, params) },
             // SAFETY: not null, so the caller guarantees an array with an end.
@@ -125,14 +125,14 @@ impl KernelArgs {
         &mut self,
         layout: &'static Layout,
         params: *const *mut c_void,
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), CopyError> {
         let bytes = layout.bytes();
         let to = self.room(bytes);
         for (index, slot) in layout.args().iter().enumerate() {
             // SAFETY: the array has a pointer for each argument of the layout.
             let from = unsafe { params.add(index).read() }.cast::<u8>().cast_const();
             if from.is_null() {
-                return Err(Unfit::NullArgument);
+                return Err(CopyError::NullArgument);
             }
             // SAFETY: `Layout::new` ends all slots within `bytes`, for which there is room at `to`.
             let to = unsafe { to.add(slot.offset as usize) };
@@ -156,7 +156,11 @@ impl KernelArgs {
     /// # Safety
     ///
     /// `extra` is an array that ends with its first `HIP_LAUNCH_PARAM_END` at an even index.
-    unsafe fn copy_extra(&mut self, layout: &'static Layout, extra: *const *mut c_void) -> Result<(), Unfit> {
+    unsafe fn copy_extra(
+        &mut self,
+        layout: &'static Layout,
+        extra: *const *mut c_void,
+    ) -> Result<(), CopyError> {
         // SAFETY: the calls below read no entry behind the end: each comparison fails at the latest at the
         // end entry.
         let at = |index: usize| unsafe { extra.add(index).read() };
@@ -164,20 +168,20 @@ impl KernelArgs {
             || at(2) != HIP_LAUNCH_PARAM_BUFFER_SIZE
             || at(4) != HIP_LAUNCH_PARAM_END
         {
-            return Err(Unfit::ExtraForm);
+            return Err(CopyError::ExtraForm);
         }
         let (buffer, size) = (at(1).cast::<u8>().cast_const(), at(3).cast::<usize>().cast_const());
         if buffer.is_null() || size.is_null() {
-            return Err(Unfit::ExtraForm);
+            return Err(CopyError::ExtraForm);
         }
         // SAFETY: the entry behind `HIP_LAUNCH_PARAM_BUFFER_SIZE` leads to the size, which may be unaligned.
         let size = unsafe { size.read_unaligned() };
         // The runtime reads as many bytes as the kernel takes, whatever the size says.
         if size < layout.bytes() {
-            return Err(Unfit::ExtraTooSmall);
+            return Err(CopyError::ExtraTooSmall);
         }
         if size > MAX_BYTES {
-            return Err(Unfit::ExtraTooLarge);
+            return Err(CopyError::ExtraTooLarge);
         }
         let to = self.room(size);
         // SAFETY: the caller's buffer has this size, and there is room for it in our own storage.
@@ -312,7 +316,7 @@ mod tests {
         })
     }
 
-    fn copy(args: &mut KernelArgs, layout: &'static Layout, params: &[*mut c_void]) -> Result<(), Unfit> {
+    fn copy(args: &mut KernelArgs, layout: &'static Layout, params: &[*mut c_void]) -> Result<(), CopyError> {
         assert_eq!(params.len(), layout.args().len());
         // SAFETY: one pointer for each argument, null or to as many bytes as the layout gives it.
         unsafe { args.copy(layout, params.as_ptr(), ptr::null()) }
@@ -322,7 +326,7 @@ mod tests {
         args: &mut KernelArgs,
         layout: &'static Layout,
         extra: &[*mut c_void],
-    ) -> Result<(), Unfit> {
+    ) -> Result<(), CopyError> {
         // SAFETY: the tests end the array, and pass sizes that the buffers have.
         unsafe { args.copy(layout, ptr::null(), extra.as_ptr()) }
     }
@@ -395,11 +399,11 @@ mod tests {
         let mut extra = [HIP_LAUNCH_PARAM_END];
         // SAFETY: both arrays are valid for this layout.
         let both = unsafe { args.copy(layout, params.as_ptr(), extra.as_mut_ptr()) };
-        assert_eq!(both, Err(Unfit::Both));
+        assert_eq!(both, Err(CopyError::Both));
         // SAFETY: nothing is given.
-        assert_eq!(unsafe { args.copy(layout, ptr::null(), ptr::null()) }, Err(Unfit::Neither));
+        assert_eq!(unsafe { args.copy(layout, ptr::null(), ptr::null()) }, Err(CopyError::Neither));
         params[1] = ptr::null_mut();
-        assert_eq!(copy(&mut args, layout, &params), Err(Unfit::NullArgument));
+        assert_eq!(copy(&mut args, layout, &params), Err(CopyError::NullArgument));
         assert_eq!(args.bytes(), 0, "nothing of the earlier copy is left");
     }
 
@@ -459,16 +463,16 @@ mod tests {
             &[pointer, ptr::null_mut(), length, at, end],
             &[pointer, data, length, ptr::null_mut(), end],
         ] {
-            assert_eq!(copy_extra(&mut args, layout, extra), Err(Unfit::ExtraForm), "{extra:?}");
+            assert_eq!(copy_extra(&mut args, layout, extra), Err(CopyError::ExtraForm), "{extra:?}");
         }
         let extra = [pointer, data, length, at, end];
         for (bytes, expected) in [
-            (0, Err(Unfit::ExtraTooSmall)),
-            (15, Err(Unfit::ExtraTooSmall)),
+            (0, Err(CopyError::ExtraTooSmall)),
+            (15, Err(CopyError::ExtraTooSmall)),
             (16, Ok(())),
             (4096, Ok(())),
-            (4097, Err(Unfit::ExtraTooLarge)),
-            (usize::MAX, Err(Unfit::ExtraTooLarge)),
+            (4097, Err(CopyError::ExtraTooLarge)),
+            (usize::MAX, Err(CopyError::ExtraTooLarge)),
         ] {
             // SAFETY: `at` points to `size`.
             unsafe { at.cast::<usize>().write(bytes) };

@@ -1,6 +1,6 @@
 //! Deferred commands: the real call with owned copies of everything it reads.
 
-use crate::args::{KernelArgs, Unfit};
+use crate::args::{CopyError, KernelArgs};
 use crate::exclusion;
 use crate::handles::Mix;
 use crate::layout::Kernel;
@@ -8,7 +8,7 @@ use crate::real::result;
 use hip_sys::types::{dim3, hipError_t};
 use std::ffi::c_void;
 use std::fmt;
-use xqueue::{CommandBox, CostKey, Footprint, HwCommand, HwQueue, HwResult, Spare};
+use xqueue::{CommandBox, CommandMemory, CostKey, Footprint, HwCommand, HwQueue, HwResult};
 
 /// A call that is made later, on another thread, at most once.
 pub struct HipCommand<F> {
@@ -55,7 +55,7 @@ unsafe impl<F> Send for HipCommand<F> {}
 
 impl<F: FnMut() -> hipError_t> HwCommand for HipCommand<F> {
     fn launch(&mut self, queue: &dyn HwQueue) -> HwResult {
-        let reads = self.reads_streams || queue.reads_others();
+        let reads = self.reads_streams || queue.reads_other_streams();
         let _apart = reads.then(exclusion::reading_streams);
         result((self.call)())
     }
@@ -102,8 +102,8 @@ impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HipLaunch<I> {
         params: *const *mut c_void,
         extra: *const *mut c_void,
         invoke: I,
-        memory: Spare,
-    ) -> Result<CommandBox<Self>, (Unfit, I)> {
+        memory: CommandMemory,
+    ) -> Result<CommandBox<Self>, (CopyError, I)> {
         let mut command = memory.put(Self { name: &kernel.name, invoke, args: KernelArgs::new() });
         // SAFETY: the caller guarantees what `copy` requires of both arrays.
         match unsafe { command.args.copy(&kernel.layout, params, extra) } {
@@ -125,7 +125,7 @@ unsafe impl<I> Send for HipLaunch<I> {}
 
 impl<I: Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t> HwCommand for HipLaunch<I> {
     fn launch(&mut self, queue: &dyn HwQueue) -> HwResult {
-        let _apart = queue.reads_others().then(exclusion::reading_streams);
+        let _apart = queue.reads_other_streams().then(exclusion::reading_streams);
         let _inside = exclusion::launching();
         result(self.args.pass(&self.invoke))
     }
@@ -166,13 +166,13 @@ mod tests {
     struct NoQueue;
 
     impl HwQueue for NoQueue {
-        fn record_mark(&self) -> Result<xqueue::Mark, xqueue::HwError> {
+        fn record_marker(&self) -> Result<xqueue::Marker, xqueue::HwError> {
             Err(xqueue::HwError::UNKNOWN)
         }
-        fn query_mark(&self, _: xqueue::Mark) -> Result<bool, xqueue::HwError> {
+        fn query_marker(&self, _: xqueue::Marker) -> Result<bool, xqueue::HwError> {
             Err(xqueue::HwError::UNKNOWN)
         }
-        fn release_mark(&self, _: xqueue::Mark) {}
+        fn release_marker(&self, _: xqueue::Marker) {}
         fn synchronize(&self) -> HwResult {
             Ok(())
         }
@@ -199,7 +199,13 @@ mod tests {
             };
             // SAFETY: a pointer to the argument; everything happens on this thread.
             let command = unsafe {
-                HipLaunch::new(kernel(size as u32), params.as_ptr(), ptr::null(), invoke, Spare::new())
+                HipLaunch::new(
+                    kernel(size as u32),
+                    params.as_ptr(),
+                    ptr::null(),
+                    invoke,
+                    CommandMemory::new(),
+                )
             };
             let mut command = command.unwrap_or_else(|(unfit, _)| panic!("{unfit}"));
             value.fill(0);
@@ -216,8 +222,9 @@ mod tests {
         let call = |_: *mut *mut c_void, _: *mut *mut c_void| hipError_t(3);
         let params = [ptr::null_mut()];
         // SAFETY: one pointer, which is null.
-        let refused = unsafe { HipLaunch::new(kernel(8), params.as_ptr(), ptr::null(), call, Spare::new()) };
+        let refused =
+            unsafe { HipLaunch::new(kernel(8), params.as_ptr(), ptr::null(), call, CommandMemory::new()) };
         let Err((unfit, call)) = refused else { panic!("a null argument was copied") };
-        assert_eq!((unfit, call(ptr::null_mut(), ptr::null_mut())), (Unfit::NullArgument, hipError_t(3)));
+        assert_eq!((unfit, call(ptr::null_mut(), ptr::null_mut())), (CopyError::NullArgument, hipError_t(3)));
     }
 }

@@ -31,7 +31,7 @@ pub fn launching() -> RwLockReadGuard<'static, ()> {
 
 /// Locks for a call for a graph that sets a kernel's arguments. Waits for the workers that are inside the
 /// runtime, and for nothing that is pending.
-pub fn setting_arguments() -> RwLockWriteGuard<'static, ()> {
+pub fn lock_graph_arguments() -> RwLockWriteGuard<'static, ()> {
     LAUNCHES.write()
 }
 
@@ -49,7 +49,7 @@ pub fn reading_streams() -> Option<RwLockReadGuard<'static, ()>> {
 }
 
 /// Locks for the end of a stream. None if a reader is inside the runtime for long: the stream ends beside it.
-pub fn ending_stream() -> Option<RwLockWriteGuard<'static, ()>> {
+pub fn lock_stream_end() -> Option<RwLockWriteGuard<'static, ()>> {
     let ending = STREAMS.try_write_for(PATIENCE);
     if ending.is_some() {
         // The length of this end is not known yet.
@@ -64,16 +64,16 @@ mod tests {
 
     #[test]
     fn readers_and_the_end_of_a_stream_wait_for_each_other_within_a_bound() {
-        let ending = ending_stream();
+        let ending = lock_stream_end();
         assert!(ending.is_some());
         assert!(reading_streams().is_none(), "a long end does not block readers for ever");
         assert!(END_IS_LONG.load(Ordering::Relaxed), "and the next reader does not wait for it again");
         drop(ending);
         let both = (reading_streams(), reading_streams());
         assert!(both.0.is_some() && both.1.is_some(), "readers do not exclude each other");
-        assert!(ending_stream().is_none(), "a long read does not block the end of a stream for ever");
+        assert!(lock_stream_end().is_none(), "a long read does not block the end of a stream for ever");
         drop(both);
-        let ending = ending_stream();
+        let ending = lock_stream_end();
         assert!(ending.is_some() && !END_IS_LONG.load(Ordering::Relaxed), "readers wait for the next end");
     }
 
@@ -83,7 +83,7 @@ mod tests {
         let other = launching();
         assert!(LAUNCHES.try_write().is_none());
         drop((one, other));
-        let graph = setting_arguments();
+        let graph = lock_graph_arguments();
         assert!(LAUNCHES.try_read().is_none());
         drop(graph);
         drop(launching());

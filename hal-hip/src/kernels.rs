@@ -11,7 +11,7 @@
 //! that loads the same code repeatedly costs nothing more.
 //!
 //! Code that was registered without this library's knowledge is added when a launch shows it
-//! ([`Kernels::add_past`]).
+//! ([`Kernels::add_unseen`]).
 //!
 //! In a child after a fork `find` works for handles that were found before, whatever other threads did at
 //! that moment. Everything else takes a lock that may then be held for ever, so a child starts with a new
@@ -226,7 +226,12 @@ impl Kernels {
     ///
     /// The wrappers and all they refer to stay unchanged until [`Kernels::remove_binary`] is called for what
     /// they registered.
-    pub unsafe fn add_past(&self, function: *const c_void, name: &CStr, wrappers: &[*const c_void]) -> bool {
+    pub unsafe fn add_unseen(
+        &self,
+        function: *const c_void,
+        name: &CStr,
+        wrappers: &[*const c_void],
+    ) -> bool {
         let (handle, name) = (function.addr(), NameKey::new(name.to_bytes()));
         let mut state = self.state.lock();
         let mut known = false;
@@ -483,7 +488,7 @@ impl Loaded {
     /// Returns the image, after reading it if that has not been done.
     fn image(&mut self, processors: &Processors) -> &mut Image {
         if let Some(Wrapper(wrapper)) = self.wrapper.take() {
-            // SAFETY: the callers of `add_binary` and `add_past` guarantee that all of it stays unchanged
+            // SAFETY: the callers of `add_binary` and `add_unseen` guarantee that all of it stays unchanged
             // until the binary is removed, which drops this value.
             self.image = unsafe { Image::of_wrapper(wrapper, processors) };
         }

@@ -6,7 +6,7 @@
 //! with a reason, and its launch is made in order with the caller's own arguments instead.
 //!
 //! [`queue`] implements the hardware queue of a stream, [`command`] the deferred commands; [`memory`] decides
-//! which copies can be deferred. The real functions come in as [`real::Real`]; no HIP symbol is named here.
+//! which copies can be deferred. The real functions come in as [`real::RuntimeFunctions`]; no HIP symbol is named here.
 //!
 //! Nothing here exports a symbol, prints, ends the process or panics: the code runs inside other people's
 //! programs.

@@ -4,7 +4,7 @@
 //! the runtime is certain to refuse is made at once (docs/refusals.md). In all other cases the caller makes
 //! the call itself, in order, and gets the runtime's own answer.
 
-use crate::real::Real;
+use crate::real::RuntimeFunctions;
 use hip_sys::types::{
     HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, MemoryKind, hipMemcpyDefault, hipMemcpyDeviceToDevice,
     hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipMemcpyKind, hipMemoryType, hipPointerAttribute_t,
@@ -25,7 +25,7 @@ const DIRECTIONS: [hipMemcpyKind; 4] =
 
 /// The kind of memory at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// Memory of a device.
     Device {
         /// The bytes from the address to the end of its allocation.
@@ -39,7 +39,7 @@ pub enum Place {
 
 /// The way in which a copy can be deferred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Later {
+pub enum Deferral {
     /// Deferred with the caller's own addresses.
     AsItIs,
     /// Deferred with a copy of the source.
@@ -50,7 +50,7 @@ pub enum Later {
     Nothing,
 }
 
-impl Later {
+impl Deferral {
     /// Defers a call that is certain to succeed, with the caller's own addresses.
     pub fn if_certain(certain: bool) -> Self {
         if certain { Self::AsItIs } else { Self::No }
@@ -115,7 +115,7 @@ impl Rows {
 }
 
 /// Returns the runtime's attributes of an address, where it knows the memory.
-fn attributes(real: &Real, address: *const c_void) -> Option<hipPointerAttribute_t> {
+fn attributes(real: &RuntimeFunctions, address: *const c_void) -> Option<hipPointerAttribute_t> {
     let mut attributes = hipPointerAttribute_t {
         memory_type: hipMemoryType(u32::MAX),
         device: 0,
@@ -128,7 +128,7 @@ fn attributes(real: &Real, address: *const c_void) -> Option<hipPointerAttribute
     // following it.
     let code = unsafe { (real.pointer_attributes)(&mut attributes, address) };
     if code != hipSuccess {
-        real.forget_result();
+        real.reset_last_error();
         return None;
     }
     Some(attributes)
@@ -136,15 +136,15 @@ fn attributes(real: &Real, address: *const c_void) -> Option<hipPointerAttribute
 
 /// Returns the kind of memory at an address; none if it cannot be determined. Leaves no error behind in
 /// releases that keep every result as the last error.
-pub fn place(real: &Real, address: *const c_void) -> Option<Place> {
+pub fn place(real: &RuntimeFunctions, address: *const c_void) -> Option<Location> {
     let Some(attributes) = attributes(real, address) else {
-        return (real.major < 6).then_some(Place::Pageable);
+        return (real.major < 6).then_some(Location::Pageable);
     };
     match attributes.memory_type.kind(real.major)? {
-        MemoryKind::Unregistered => Some(Place::Pageable),
-        MemoryKind::Host | MemoryKind::Managed | MemoryKind::Unified => Some(Place::Pinned),
-        MemoryKind::Device if attributes.is_managed != 0 => Some(Place::Pinned),
-        MemoryKind::Device => Some(Place::Device { left: left(real, address)? }),
+        MemoryKind::Unregistered => Some(Location::Pageable),
+        MemoryKind::Host | MemoryKind::Managed | MemoryKind::Unified => Some(Location::Pinned),
+        MemoryKind::Device if attributes.is_managed != 0 => Some(Location::Pinned),
+        MemoryKind::Device => Some(Location::Device { left: left(real, address)? }),
         MemoryKind::Array => None,
     }
 }
@@ -152,25 +152,25 @@ pub fn place(real: &Real, address: *const c_void) -> Option<Place> {
 /// Returns the number of bytes from the address to the end of the memory that the runtime knows there; none
 /// if it knows none.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the address up and does not follow it")]
-pub fn left(real: &Real, address: *const c_void) -> Option<usize> {
+pub fn left(real: &RuntimeFunctions, address: *const c_void) -> Option<usize> {
     let (base, size) = range(real, address)?;
     size.checked_sub(address.addr().checked_sub(base.addr())?)
 }
 
 /// Calls the real `hipMemGetAddressRange`; none if the runtime knows no memory there.
-fn address_range(real: &Real, address: *const c_void) -> Option<(*mut c_void, usize)> {
+fn address_range(real: &RuntimeFunctions, address: *const c_void) -> Option<(*mut c_void, usize)> {
     let (mut base, mut size) = (ptr::null_mut(), 0_usize);
     // SAFETY: the function writes to the two given places, and looks the address up without following it.
     let code = unsafe { (real.address_range)(&mut base, &mut size, address.cast_mut()) };
     if code != hipSuccess {
-        real.forget_result();
+        real.reset_last_error();
         return None;
     }
     Some((base, size))
 }
 
 /// Returns the start and the size of the memory that the runtime knows there.
-fn range(real: &Real, address: *const c_void) -> Option<(*const c_void, usize)> {
+fn range(real: &RuntimeFunctions, address: *const c_void) -> Option<(*const c_void, usize)> {
     let (base, size) = address_range(real, address)?;
     // For the program's own memory that it has registered the runtime reports no start.
     let base = if base.is_null() { start_of(real, address)? } else { base };
@@ -179,14 +179,14 @@ fn range(real: &Real, address: *const c_void) -> Option<(*const c_void, usize)> 
 
 /// Returns true if the runtime knows no memory there: then it refuses a call that needs some. Memory of
 /// unknown extent counts as known.
-pub fn is_unknown(real: &Real, address: *const c_void) -> bool {
+pub fn is_unknown(real: &RuntimeFunctions, address: *const c_void) -> bool {
     address_range(real, address).is_none()
 }
 
 /// Returns true if `bytes` exceed the `here` bytes up to the end of the memory there. If the next memory is
 /// known as well, both may be mapped side by side, and newer runtimes then check the whole range of
 /// addresses.
-fn is_beyond(real: &Real, address: *const c_void, here: usize, bytes: usize) -> bool {
+fn is_beyond(real: &RuntimeFunctions, address: *const c_void, here: usize, bytes: usize) -> bool {
     here < bytes && (real.major < 6 || left(real, address.wrapping_byte_add(here)).is_none())
 }
 
@@ -201,14 +201,14 @@ enum Bound {
 
 /// Returns true if the runtime surely refuses so many bytes there, because the memory that it knows has
 /// fewer.
-fn is_too_much(real: &Real, address: *const c_void, bytes: usize, by: Bound) -> bool {
+fn is_too_much(real: &RuntimeFunctions, address: *const c_void, bytes: usize, by: Bound) -> bool {
     let Some((base, whole)) = range(real, address) else { return false };
     let here = whole.saturating_sub(address.addr().wrapping_sub(base.addr()));
     (by == Bound::Rest || whole < bytes) && is_beyond(real, address, here, bytes)
 }
 
 /// Returns the start of the memory that the runtime knows there.
-fn start_of(real: &Real, address: *const c_void) -> Option<*mut c_void> {
+fn start_of(real: &RuntimeFunctions, address: *const c_void) -> Option<*mut c_void> {
     let mut start: *mut c_void = ptr::null_mut();
     let answer = ptr::from_mut(&mut start).cast();
     // SAFETY: this attribute is an address, and the function writes it to a place for one.
@@ -216,26 +216,26 @@ fn start_of(real: &Real, address: *const c_void) -> Option<*mut c_void> {
         (real.pointer_attribute)(answer, HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, address.cast_mut())
     };
     if code != hipSuccess {
-        real.forget_result();
+        real.reset_last_error();
     }
     (code == hipSuccess && !start.is_null()).then_some(start)
 }
 
 /// Returns true if the runtime surely refuses a prefetch: of no bytes, of more bytes than a known memory has,
 /// and in 5.2 of unknown memory (`hipMemPrefetchAsync` in hipamd/src/hip_hmm.cpp; 5.2.3 tested).
-pub fn prefetch_is_refused(real: &Real, address: *const c_void, bytes: usize) -> bool {
+pub fn prefetch_is_refused(real: &RuntimeFunctions, address: *const c_void, bytes: usize) -> bool {
     if address.is_null() || bytes == 0 {
         return true;
     }
     // Unknown memory is not looked up again: from 7 on a failed look-up stays the thread's last error.
-    if matches!(place(real, address), Some(Place::Pageable) | None) {
+    if matches!(place(real, address), Some(Location::Pageable) | None) {
         return (real.major, real.minor) < (5, 3) && is_unknown(real, address);
     }
     left(real, address).is_some_and(|here| is_beyond(real, address, here, bytes))
 }
 
 /// Returns true if all of this is managed memory.
-pub fn is_managed(real: &Real, address: *const c_void, bytes: usize) -> bool {
+pub fn is_managed(real: &RuntimeFunctions, address: *const c_void, bytes: usize) -> bool {
     let managed = attributes(real, address).is_some_and(|found| {
         found.is_managed != 0 || found.memory_type.kind(real.major) == Some(MemoryKind::Managed)
     });
@@ -243,37 +243,42 @@ pub fn is_managed(real: &Real, address: *const c_void, bytes: usize) -> bool {
 }
 
 /// Returns the device that owns the memory at the address.
-pub fn device_of(real: &Real, address: *const c_void) -> Option<u32> {
+pub fn device_of(real: &RuntimeFunctions, address: *const c_void) -> Option<u32> {
     let found = attributes(real, address)?;
     (found.memory_type.kind(real.major)? == MemoryKind::Device).then(|| u32::try_from(found.device).ok())?
 }
 
-/// Decides how a one-dimensional asynchronous copy can be deferred. [`Later::Nothing`] for no bytes, a null
+/// Decides how a one-dimensional asynchronous copy can be deferred. [`Deferral::Nothing`] for no bytes, a null
 /// address, or more bytes than are allocated (`ihipMemcpy` and `ihipMemcpy_validate` in
 /// hipamd/src/hip_memory.cpp; 5.2.3 tested).
-pub fn copy_later(
-    real: &Real,
+pub fn copy_deferral(
+    real: &RuntimeFunctions,
     dst: *const c_void,
     src: *const c_void,
     bytes: usize,
     kind: hipMemcpyKind,
-) -> Later {
+) -> Deferral {
     if bytes == 0 || dst.is_null() || src.is_null() || refuses_direction(real, kind) {
-        return Later::Nothing;
+        return Deferral::Nothing;
     }
     let sides = [dst, src].map(|side| holds(real, side, bytes, Bound::Rest));
-    let [Ok(to), Ok(from)] = sides else { return Later::Nothing };
-    if DIRECTIONS.contains(&kind) { decide([to, from], bytes, kind) } else { Later::No }
+    let [Ok(to), Ok(from)] = sides else { return Deferral::Nothing };
+    if DIRECTIONS.contains(&kind) { decide([to, from], bytes, kind) } else { Deferral::No }
 }
 
 /// Returns the kind of memory at an address if it has so many bytes or the runtime does not know it; none if
 /// it may have fewer. Fails if the memory is known and surely has fewer.
-fn holds(real: &Real, address: *const c_void, bytes: usize, by: Bound) -> Result<Option<Place>, ()> {
+fn holds(
+    real: &RuntimeFunctions,
+    address: *const c_void,
+    bytes: usize,
+    by: Bound,
+) -> Result<Option<Location>, ()> {
     let place = place(real, address);
     let here = match place {
-        Some(Place::Device { left }) => Some(left),
-        Some(Place::Pinned) => left(real, address),
-        Some(Place::Pageable) | None => None,
+        Some(Location::Device { left }) => Some(left),
+        Some(Location::Pinned) => left(real, address),
+        Some(Location::Pageable) | None => None,
     };
     match here {
         Some(here) if here < bytes => {
@@ -289,81 +294,87 @@ fn holds(real: &Real, address: *const c_void, bytes: usize, by: Bound) -> Result
 
 /// Returns true if the runtime checks the direction and does not know this one (`hipMemcpyAsync` in
 /// hipamd/src/hip_memory.cpp of October 2024; 5.2.3 copies in spite of it).
-fn refuses_direction(real: &Real, kind: hipMemcpyKind) -> bool {
+fn refuses_direction(real: &RuntimeFunctions, kind: hipMemcpyKind) -> bool {
     (real.major, real.minor) >= (6, 3) && kind.0 > hipMemcpyDefault.0 && kind != DEVICE_TO_DEVICE_NO_CU
 }
 
-/// Decides how an asynchronous copy of rows can be deferred. [`Later::Nothing`] without rows, for a null
+/// Decides how an asynchronous copy of rows can be deferred. [`Deferral::Nothing`] without rows, for a null
 /// address, or beyond the end of known memory (`ihipMemcpyParam3D` and its callees in
 /// hipamd/src/hip_memory.cpp, `Buffer::validateRegion` in rocclr/platform/memory.cpp; 5.2.3 tested).
-pub fn rows_later(real: &Real, dst: &Rows, src: &Rows, kind: hipMemcpyKind) -> Later {
+pub fn rows_deferral(real: &RuntimeFunctions, dst: &Rows, src: &Rows, kind: hipMemcpyKind) -> Deferral {
     if dst.extent.contains(&0) || dst.start.is_null() || src.start.is_null() {
-        return Later::Nothing;
+        return Deferral::Nothing;
     }
-    let (Some(to), Some(from)) = (dst.span(), src.span()) else { return Later::No };
+    let (Some(to), Some(from)) = (dst.span(), src.span()) else { return Deferral::No };
     if !DIRECTIONS.contains(&kind) {
-        return Later::No;
+        return Deferral::No;
     }
     // 7.2.4 ignores the position of an address in its memory; 5.2.3 and 6.4.3 do not.
     let by = if (real.major, real.minor) < (7, 0) { Bound::Rest } else { Bound::Whole };
     let sides = [(dst, to), (src, from)].map(|(rows, span)| {
         holds(real, rows.start.wrapping_byte_sub(rows.offset), rows.offset.saturating_add(span), by)
     });
-    let [Ok(to), Ok(from)] = sides else { return Later::Nothing };
+    let [Ok(to), Ok(from)] = sides else { return Deferral::Nothing };
     let later = decide([to, from], src.bytes(), kind);
-    if later == Later::Staged { pageable_rows(real) } else { later }
+    if later == Deferral::Staged { pageable_rows(real) } else { later }
 }
 
 /// Decides how a copy of pageable rows is deferred. Up to 6.4.3 the runtime has read them when its call
 /// returns, so the command can own a copy. 7.2.4 reads them when the copy runs, and the caller keeps them
 /// until then (both tested, of 100 B to 16 MiB). The other releases are unknown: launched in order, the call
 /// is the caller's own in every way.
-fn pageable_rows(real: &Real) -> Later {
+fn pageable_rows(real: &RuntimeFunctions) -> Deferral {
     match (real.major, real.minor) {
-        (..=6, _) => Later::Staged,
-        (7, 2) => Later::AsItIs,
-        _ => Later::No,
+        (..=6, _) => Deferral::Staged,
+        (7, 2) => Deferral::AsItIs,
+        _ => Deferral::No,
     }
 }
 
 /// Returns the kind of memory, if it has so many bytes.
-fn fits(place: Option<Place>, bytes: usize) -> Option<Place> {
+fn fits(place: Option<Location>, bytes: usize) -> Option<Location> {
     match place {
-        Some(Place::Device { left }) if left < bytes => None,
+        Some(Location::Device { left }) if left < bytes => None,
         place => place,
     }
 }
 
 /// Decides how a copy of so many bytes can be deferred, by the memory of destination and source.
-fn decide([dst, src]: [Option<Place>; 2], bytes: usize, kind: hipMemcpyKind) -> Later {
+fn decide([dst, src]: [Option<Location>; 2], bytes: usize, kind: hipMemcpyKind) -> Deferral {
     match (dst, src) {
-        (Some(Place::Device { .. }), Some(Place::Pageable)) if bytes <= STAGED => {
+        (Some(Location::Device { .. }), Some(Location::Pageable)) if bytes <= STAGED => {
             // The runtime judges a copy whose direction contradicts the addresses.
-            if kind == hipMemcpyHostToDevice || kind == hipMemcpyDefault { Later::Staged } else { Later::No }
+            if kind == hipMemcpyHostToDevice || kind == hipMemcpyDefault {
+                Deferral::Staged
+            } else {
+                Deferral::No
+            }
         }
-        (Some(Place::Pageable) | None, _) | (_, Some(Place::Pageable) | None) => Later::No,
+        (Some(Location::Pageable) | None, _) | (_, Some(Location::Pageable) | None) => Deferral::No,
         // Between host memories the runtime copies at once.
-        (Some(Place::Pinned), Some(Place::Pinned)) => Later::No,
+        (Some(Location::Pinned), Some(Location::Pinned)) => Deferral::No,
         (Some(to), Some(from)) => {
             let agrees = match (to, from) {
-                (Place::Device { .. }, Place::Device { .. }) => kind == hipMemcpyDeviceToDevice,
-                (Place::Device { .. }, _) => kind == hipMemcpyHostToDevice,
-                (_, Place::Device { .. }) => kind == hipMemcpyDeviceToHost,
+                (Location::Device { .. }, Location::Device { .. }) => kind == hipMemcpyDeviceToDevice,
+                (Location::Device { .. }, _) => kind == hipMemcpyHostToDevice,
+                (_, Location::Device { .. }) => kind == hipMemcpyDeviceToHost,
                 _ => false,
             };
-            if agrees || kind == hipMemcpyDefault { Later::AsItIs } else { Later::No }
+            if agrees || kind == hipMemcpyDefault { Deferral::AsItIs } else { Deferral::No }
         }
     }
 }
 
-/// Decides how a fill of rows can be deferred. [`Later::Nothing`] without rows, in unknown memory, or for
+/// Decides how a fill of rows can be deferred. [`Deferral::Nothing`] without rows, in unknown memory, or for
 /// more bytes than there are (`ihipMemset3D_validate` in hipamd/src/hip_memory.cpp; 5.2.3 tested).
-pub fn fill_rows_later(real: &Real, rows: &Rows) -> Later {
-    let later = fill_later(real, rows.start, rows.bytes());
+pub fn fill_rows_deferral(real: &RuntimeFunctions, rows: &Rows) -> Deferral {
+    let later = fill_deferral(real, rows.start, rows.bytes());
     match (later, rows.span()) {
-        (Later::Nothing, _) => Later::Nothing,
-        (_, None) => Later::No,
-        (_, Some(span)) => Later::if_certain(fits(place(real, rows.start), span).is_some_and(is_of_a_device)),
+        (Deferral::Nothing, _) => Deferral::Nothing,
+        (_, None) => Deferral::No,
+        (_, Some(span)) => {
+            Deferral::if_certain(fits(place(real, rows.start), span).is_some_and(is_of_a_device))
+        }
     }
 }
 
@@ -381,13 +392,13 @@ pub enum Symbol {
 
 /// Returns the address of so many bytes of a program's variable, from this offset on.
 #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "the runtime looks the symbol up and does not follow it")]
-pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -> Symbol {
+pub fn symbol(real: &RuntimeFunctions, symbol: *const c_void, offset: usize, bytes: usize) -> Symbol {
     let (mut start, mut size) = (ptr::null_mut(), 0_usize);
     // SAFETY: each function writes to one given place, and looks the symbol up without following it.
     let (found, sized) =
         unsafe { ((real.symbol_address)(&mut start, symbol), (real.symbol_size)(&mut size, symbol)) };
     if found != hipSuccess || sized != hipSuccess {
-        real.forget_result();
+        real.reset_last_error();
         return Symbol::None;
     }
     match offset.checked_add(bytes) {
@@ -399,46 +410,46 @@ pub fn symbol(real: &Real, symbol: *const c_void, offset: usize, bytes: usize) -
 }
 
 /// Decides how a copy to a variable (`is_source`: from it) can be deferred; `other` is its other side.
-pub fn symbol_later(
-    real: &Real,
+pub fn symbol_deferral(
+    real: &RuntimeFunctions,
     variable: Symbol,
     other: *const c_void,
     is_source: bool,
     (bytes, kind): (usize, hipMemcpyKind),
-) -> Later {
+) -> Deferral {
     let own = if is_source { hipMemcpyDeviceToHost } else { hipMemcpyHostToDevice };
     match variable {
-        Symbol::None => Later::Nothing,
+        Symbol::None => Deferral::Nothing,
         // From October 2024 (6.3) on only these directions are accepted; 5.2.3 copies in every one.
         _ if (real.major, real.minor) >= (6, 3)
             && ![own, hipMemcpyDeviceToDevice, DEVICE_TO_DEVICE_NO_CU].contains(&kind) =>
         {
-            Later::Nothing
+            Deferral::Nothing
         }
-        Symbol::Unknown => Later::No,
-        Symbol::At(variable) if is_source => copy_later(real, other, variable, bytes, kind),
-        Symbol::At(variable) => copy_later(real, variable, other, bytes, kind),
+        Symbol::Unknown => Deferral::No,
+        Symbol::At(variable) if is_source => copy_deferral(real, other, variable, bytes, kind),
+        Symbol::At(variable) => copy_deferral(real, variable, other, bytes, kind),
     }
 }
 
-/// Decides how a fill of so many bytes can be deferred. [`Later::Nothing`] without bytes, in unknown memory,
+/// Decides how a fill of so many bytes can be deferred. [`Deferral::Nothing`] without bytes, in unknown memory,
 /// or beyond its end (`ihipMemset_validate` in hipamd/src/hip_memory.cpp; 5.2.3 tested).
-pub fn fill_later(real: &Real, dst: *const c_void, bytes: usize) -> Later {
+pub fn fill_deferral(real: &RuntimeFunctions, dst: *const c_void, bytes: usize) -> Deferral {
     // 5.2.3 ignores the position of an address in its memory; the code of October 2024 (6.3) does not.
     let by = if (real.major, real.minor) < (6, 3) { Bound::Whole } else { Bound::Rest };
     if bytes == 0 || dst.is_null() {
-        return Later::Nothing;
+        return Deferral::Nothing;
     }
     match left(real, dst) {
-        None if is_unknown(real, dst) => Later::Nothing,
-        None => Later::No,
-        Some(_) if is_too_much(real, dst, bytes, by) => Later::Nothing,
-        Some(here) => Later::if_certain(here >= bytes && place(real, dst).is_some_and(is_of_a_device)),
+        None if is_unknown(real, dst) => Deferral::Nothing,
+        None => Deferral::No,
+        Some(_) if is_too_much(real, dst, bytes, by) => Deferral::Nothing,
+        Some(here) => Deferral::if_certain(here >= bytes && place(real, dst).is_some_and(is_of_a_device)),
     }
 }
 
-fn is_of_a_device(place: Place) -> bool {
-    matches!(place, Place::Device { .. })
+fn is_of_a_device(place: Location) -> bool {
+    matches!(place, Location::Device { .. })
 }
 
 #[cfg(test)]
@@ -479,18 +490,19 @@ mod tests {
 
     #[test]
     fn copies_are_deferred_exactly_if_asynchronous_and_consistent() {
-        let (device, pinned, pageable) = (Place::Device { left: 100 }, Place::Pinned, Place::Pageable);
+        let (device, pinned, pageable) =
+            (Location::Device { left: 100 }, Location::Pinned, Location::Pageable);
         let copy =
             |to, from, bytes, kind| decide([fits(Some(to), bytes), fits(Some(from), bytes)], bytes, kind);
         for kind in [hipMemcpyHostToDevice, hipMemcpyDefault] {
-            assert_eq!(copy(device, pageable, 100, kind), Later::Staged);
-            assert_eq!(copy(device, pinned, 100, kind), Later::AsItIs);
-            assert_eq!(copy(device, pageable, 101, kind), Later::No);
-            assert_eq!(copy(Place::Device { left: usize::MAX }, pageable, STAGED, kind), Later::Staged);
-            assert_eq!(copy(Place::Device { left: usize::MAX }, pageable, STAGED + 1, kind), Later::No);
+            assert_eq!(copy(device, pageable, 100, kind), Deferral::Staged);
+            assert_eq!(copy(device, pinned, 100, kind), Deferral::AsItIs);
+            assert_eq!(copy(device, pageable, 101, kind), Deferral::No);
+            assert_eq!(copy(Location::Device { left: usize::MAX }, pageable, STAGED, kind), Deferral::Staged);
+            assert_eq!(copy(Location::Device { left: usize::MAX }, pageable, STAGED + 1, kind), Deferral::No);
         }
-        assert_eq!(copy(device, device, 100, hipMemcpyDeviceToDevice), Later::AsItIs);
-        assert_eq!(copy(pinned, device, 100, hipMemcpyDeviceToHost), Later::AsItIs);
+        assert_eq!(copy(device, device, 100, hipMemcpyDeviceToDevice), Deferral::AsItIs);
+        assert_eq!(copy(pinned, device, 100, hipMemcpyDeviceToHost), Deferral::AsItIs);
         for (to, from, kind) in [
             (pageable, device, hipMemcpyDeviceToHost),
             (pinned, pinned, hipMemcpyDefault),
@@ -498,7 +510,7 @@ mod tests {
             (device, device, hipMemcpyHostToDevice),
             (pinned, device, hipMemcpyHostToDevice),
         ] {
-            assert_eq!(copy(to, from, 100, kind), Later::No, "{to:?} {from:?} {kind:?}");
+            assert_eq!(copy(to, from, 100, kind), Deferral::No, "{to:?} {from:?} {kind:?}");
         }
     }
 }

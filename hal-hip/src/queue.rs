@@ -4,7 +4,7 @@
 //! out. They are recorded and queried, never synchronized. Events belong to a device, and handle 0 means the
 //! caller's current device, so both are used with the queue's own device as the current one.
 
-use crate::real::{Real, result};
+use crate::real::{RuntimeFunctions, result};
 use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipErrorUnknown, hipEvent_t, hipEventDisableSystemFence,
     hipEventDisableTiming, hipEventReleaseToDevice, hipStream_t, hipSuccess,
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::ffi::c_uint;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use xqueue::{HwDevice, HwError, HwQueue, HwResult, Mark};
+use xqueue::{HwDevice, HwError, HwQueue, HwResult, Marker};
 
 /// The flags of a marker, best first.
 const FLAGS: [c_uint; 3] = [
@@ -30,7 +30,7 @@ static HANDLERS: AtomicBool = AtomicBool::new(false);
 
 /// A HIP stream as a hardware queue.
 pub struct HipQueue {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     /// The handle. It changes only while no thread uses the queue.
     stream: AtomicUsize,
     device: u32,
@@ -42,7 +42,7 @@ pub struct HipQueue {
 
 impl HipQueue {
     /// Creates the queue of the stream with this handle, which the real functions get, on this device.
-    pub fn new(real: &'static Real, stream: hipStream_t, device: u32) -> Self {
+    pub fn new(real: &'static RuntimeFunctions, stream: hipStream_t, device: u32) -> Self {
         let (stream, last) = (AtomicUsize::new(stream.as_raw()), AtomicUsize::new(0));
         Self { real, stream, device, pool: Mutex::new(Vec::new()), last }
     }
@@ -73,7 +73,7 @@ impl HipQueue {
 
     /// Waits until the hardware has completed everything in front of the last marker. Returns false if no
     /// marker was recorded since the last wait for the handlers.
-    pub fn wait_for_marks(&self) -> bool {
+    pub fn wait_for_markers(&self) -> bool {
         let event = hipEvent_t::from_raw(self.last.load(Ordering::Acquire));
         if event == hipEvent_t::NULL {
             return false;
@@ -174,7 +174,7 @@ impl fmt::Debug for HipQueue {
 }
 
 impl HwQueue for HipQueue {
-    fn record_mark(&self) -> Result<Mark, HwError> {
+    fn record_marker(&self) -> Result<Marker, HwError> {
         self.on_device(|| {
             let event = self.event()?;
             // SAFETY: an event of the pool, and a stream that lives at least as long as its queue.
@@ -187,24 +187,24 @@ impl HwQueue for HipQueue {
             if !HANDLERS.load(Ordering::Relaxed) {
                 HANDLERS.store(true, Ordering::Relaxed);
             }
-            Ok(Mark(event.as_raw() as u64))
+            Ok(Marker(event.as_raw() as u64))
         })
     }
 
-    fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, mark: Marker) -> Result<bool, HwError> {
         let event = hipEvent_t::from_raw(mark.0 as usize);
         // SAFETY: the event of a marker that has not been released, so it is not destroyed.
         match unsafe { self.real.query_event(event) } {
             code if code == hipSuccess => Ok(true),
             code if code == hipErrorNotReady => {
-                self.real.forget_result();
+                self.real.reset_last_error();
                 Ok(false)
             }
             code => Err(error(code)),
         }
     }
 
-    fn release_mark(&self, mark: Mark) {
+    fn release_marker(&self, mark: Marker) {
         self.pool.lock().push(hipEvent_t::from_raw(mark.0 as usize));
     }
 
@@ -213,14 +213,14 @@ impl HwQueue for HipQueue {
         self.on_device(|| result(unsafe { (self.real.stream_synchronize)(self.stream()) }))
     }
 
-    fn reads_others(&self) -> bool {
+    fn reads_other_streams(&self) -> bool {
         self.stream() == hipStream_t::NULL
     }
 }
 
 /// A HIP device, which the worker and the watcher enter.
 pub struct HipDevice {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     device: u32,
     /// Prepares a thread of the library's own.
     adopt: fn(),
@@ -228,7 +228,7 @@ pub struct HipDevice {
 
 impl HipDevice {
     /// Creates the device with this index; `adopt` is called on each thread that works for it.
-    pub fn new(real: &'static Real, device: u32, adopt: fn()) -> Self {
+    pub fn new(real: &'static RuntimeFunctions, device: u32, adopt: fn()) -> Self {
         Self { real, device, adopt }
     }
 }
@@ -251,7 +251,7 @@ impl HwDevice for HipDevice {
             libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
             libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
         }
-        self.real.leave_captures();
+        self.real.relax_capture_mode();
         self.real.enter_device(self.device);
     }
 }

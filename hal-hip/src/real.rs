@@ -11,7 +11,7 @@ use xqueue::{HwError, HwResult, hw_result};
 /// Pointers to functions of the runtime, all of one runtime.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "each is the function of its name")]
-pub struct Real {
+pub struct RuntimeFunctions {
     pub event_create: pfn::hipEventCreateWithFlags,
     pub event_destroy: pfn::hipEventDestroy,
     pub event_record: pfn::hipEventRecord,
@@ -56,7 +56,7 @@ pub fn result(code: hipError_t) -> HwResult {
     hw_result(code.0)
 }
 
-impl Real {
+impl RuntimeFunctions {
     /// Returns the calling thread's current device.
     #[inline]
     pub fn current_device(&self) -> u32 {
@@ -74,7 +74,7 @@ impl Real {
     /// Resets this thread's last error to success where the runtime keeps the result of every call as the
     /// last error (up to 6.x): the program has not made the call whose result it would find.
     #[inline]
-    pub fn forget_result(&self) {
+    pub fn reset_last_error(&self) {
         if self.keeps_every_result() {
             let _ = self.query_device();
         }
@@ -90,26 +90,26 @@ impl Real {
 
     /// Returns true if the end of a stream waits only for its last handler, and the other handlers read freed
     /// signals (`~HwQueueTracker` in ROCclr's `rocvirtual.cpp`, which waits for all of them from 6.2 on).
-    pub fn end_outruns_handlers(&self) -> bool {
+    pub fn stream_end_outruns_handlers(&self) -> bool {
         (self.major, self.minor) < (6, 2)
     }
 
     /// Returns the error with which the runtime answers every call, if it does: then also a call that cannot
     /// fail otherwise. It is the calling thread's last error afterwards, as after any other call.
-    pub fn answer_to_all(&self) -> Option<hipError_t> {
+    pub fn persistent_error(&self) -> Option<hipError_t> {
         let (code, _) = self.query_device();
         (code != hipSuccess).then_some(code)
     }
 
     /// Makes the runtime keep an unusual error as this thread's last one, and returns it: the library's own
     /// error counts as long as the runtime still keeps this one. None if the runtime accepts the call.
-    pub fn leave_error(&self) -> Option<HwError> {
+    pub fn plant_error(&self) -> Option<HwError> {
         // SAFETY: null is permitted; the runtime refuses it.
         HwError::from_code(unsafe { self.query_event(hipEvent_t::NULL) }.0)
     }
 
     /// Switches the calling thread, one of the library's own, permanently to the relaxed capture mode.
-    pub fn leave_captures(&self) {
+    pub fn relax_capture_mode(&self) {
         let _ = self.exchange(hipStreamCaptureModeRelaxed);
         RELAXED.set(true);
     }

@@ -7,8 +7,8 @@
 //! a query of the stream followed, to see whether everything is complete. The later releases were read
 //! (hipamd/src/hip_memory.cpp of rocm-5.6.0 to 6.2.2, and of 2025).
 
-use crate::memory::{Place, place};
-use crate::real::Real;
+use crate::memory::{Location, place};
+use crate::real::RuntimeFunctions;
 use hip_sys::types::{
     hipMemcpyDefault, hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipMemcpyKind,
 };
@@ -16,25 +16,31 @@ use std::ffi::c_void;
 
 /// Returns true if every synchronous function of the runtime waits. Later runtimes return early from copies
 /// inside a device.
-fn waits_always(real: &Real) -> bool {
+fn waits_always(real: &RuntimeFunctions) -> bool {
     (real.major, real.minor) <= (5, 2)
 }
 
-fn is_host(place: Option<Place>) -> bool {
-    matches!(place, Some(Place::Pinned | Place::Pageable))
+fn is_host(place: Option<Location>) -> bool {
+    matches!(place, Some(Location::Pinned | Location::Pageable))
 }
 
-fn is_device(place: Option<Place>) -> bool {
-    matches!(place, Some(Place::Device { .. }))
+fn is_device(place: Option<Location>) -> bool {
+    matches!(place, Some(Location::Device { .. }))
 }
 
-fn is_pageable(place: Option<Place>) -> bool {
-    place == Some(Place::Pageable)
+fn is_pageable(place: Option<Location>) -> bool {
+    place == Some(Location::Pageable)
 }
 
 /// Returns true if a synchronous copy of one dimension waits. To the host it does in every release; to the
 /// device up to 6.2.
-pub fn copy(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize, kind: hipMemcpyKind) -> bool {
+pub fn copy(
+    real: &RuntimeFunctions,
+    dst: *const c_void,
+    src: *const c_void,
+    bytes: usize,
+    kind: hipMemcpyKind,
+) -> bool {
     if bytes == 0 || waits_always(real) {
         return bytes != 0;
     }
@@ -51,7 +57,7 @@ pub fn copy(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize, k
 /// Returns true if an asynchronous copy of one dimension waits: where one side is memory that the runtime
 /// does not know. A copy of rows waits there as well, but a query behind it reports unfinished work.
 pub fn copy_async(
-    real: &Real,
+    real: &RuntimeFunctions,
     dst: *const c_void,
     src: *const c_void,
     bytes: usize,
@@ -71,7 +77,7 @@ pub fn copy_async(
 
 /// Returns true if a synchronous copy of rows with so many bytes in them waits. Between pageable memories it
 /// is made at once, without the stream.
-pub fn rows(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize) -> bool {
+pub fn rows(real: &RuntimeFunctions, dst: *const c_void, src: *const c_void, bytes: usize) -> bool {
     if bytes == 0 {
         return false;
     }
@@ -82,17 +88,17 @@ pub fn rows(real: &Real, dst: *const c_void, src: *const c_void, bytes: usize) -
 }
 
 /// Returns true if a synchronous copy of so many bytes from an array or a variable of the device waits.
-pub fn landing(real: &Real, dst: *const c_void, bytes: usize) -> bool {
+pub fn copy_to_host(real: &RuntimeFunctions, dst: *const c_void, bytes: usize) -> bool {
     bytes != 0 && (waits_always(real) || is_host(place(real, dst)))
 }
 
 /// Returns true if a synchronous copy of so many bytes to a variable of the device waits.
-pub fn leaving(real: &Real, bytes: usize) -> bool {
+pub fn leaving(real: &RuntimeFunctions, bytes: usize) -> bool {
     bytes != 0 && waits_always(real)
 }
 
 /// Returns true if a synchronous fill of so many bytes waits. In later releases a fill of device memory does
 /// not, in spite of its name.
-pub fn fill(real: &Real, dst: *const c_void, bytes: usize) -> bool {
-    bytes != 0 && (waits_always(real) || place(real, dst) == Some(Place::Pinned))
+pub fn fill(real: &RuntimeFunctions, dst: *const c_void, bytes: usize) -> bool {
+    bytes != 0 && (waits_always(real) || place(real, dst) == Some(Location::Pinned))
 }

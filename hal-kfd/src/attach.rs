@@ -14,9 +14,9 @@ pub use crate::problem::Problem;
 
 use crate::capabilities::{self, Choice, Facts};
 use crate::kernel::{Errno, Kernel, Kfd};
-use crate::mechanism::Kind;
+use crate::mechanism::MechanismKind;
 use crate::problem::problem;
-use crate::session::{self, Fate};
+use crate::session::{self, SuspendStatus};
 use crate::trace::Target;
 
 /// A debug session on another process. All its queues run again when this is dropped, or when this process
@@ -84,7 +84,7 @@ impl Attachment {
     ///
     /// # Errors
     /// The request as a whole failed.
-    pub fn suspend(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
+    pub fn suspend(&self, ids: &[u32]) -> Result<Vec<SuspendStatus>, Problem> {
         // The snapshot also marks new queues as known to the debugger; the driver does not suspend unknown
         // ones.
         let queues = self.queues()?;
@@ -96,14 +96,14 @@ impl Attachment {
         let known: Vec<u32> = queues.iter().map(|queue| queue.queue_id).collect();
         let fates = self.traced(|pid| session::suspend(&*self.kernel, pid, &known))?;
         let fate = |id: &u32| known.iter().zip(&fates).find(|(known, _)| *known == id).map(|(_, fate)| *fate);
-        Ok(ids.iter().map(|id| fate(id).unwrap_or(Fate::Invalid)).collect())
+        Ok(ids.iter().map(|id| fate(id).unwrap_or(SuspendStatus::Invalid)).collect())
     }
 
     /// Refuses a device that would wait for running kernels, unless it is simulated: see [`capabilities`].
     fn check(&self, gpu_id: u32) -> Result<(), Problem> {
         let Some(sys) = self.kernel.sys() else { return Ok(()) };
         let facts = Facts::read(&*self.kernel, sys, gpu_id, Kfd::is_simulated()).map_err(Problem::Failed)?;
-        let chosen = capabilities::choose(Choice::Only(Kind::DebugTrap), &facts, true);
+        let chosen = capabilities::choose(Choice::Only(MechanismKind::DebugTrap), &facts, true);
         chosen.map(|_| ()).map_err(Problem::Unsafe)
     }
 
@@ -111,7 +111,7 @@ impl Attachment {
     ///
     /// # Errors
     /// The request as a whole failed.
-    pub fn resume(&self, ids: &[u32]) -> Result<Vec<Fate>, Problem> {
+    pub fn resume(&self, ids: &[u32]) -> Result<Vec<SuspendStatus>, Problem> {
         self.traced(|pid| session::resume(&*self.kernel, pid, ids))
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hip_sys::kfd::{GetQueueWaveState, GetVersion};
 
 use crate::kernel::{Errno, Kernel, KernelExt as _};
-use crate::mechanism::Kind;
+use crate::mechanism::MechanismKind;
 use crate::registry::Registry;
 use crate::topology::{self, Files};
 
@@ -27,7 +27,7 @@ pub enum Choice {
     #[default]
     Auto,
     /// This mechanism or none.
-    Only(Kind),
+    Only(MechanismKind),
     /// No mechanism.
     Off,
 }
@@ -166,7 +166,7 @@ impl fmt::Display for Refusal {
 ///
 /// # Errors
 /// The reason why no mechanism can be used.
-pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusal> {
+pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<MechanismKind, Refusal> {
     if choice == Choice::Off {
         return Err(Refusal::Off);
     }
@@ -176,8 +176,8 @@ pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusa
         Some(false) => return Err(Refusal::NoCwsr),
         None => return Err(Refusal::CwsrUnknown),
     }
-    if choice != Choice::Only(Kind::DebugTrap) {
-        return Ok(Kind::UpdateQueue);
+    if choice != Choice::Only(MechanismKind::DebugTrap) {
+        return Ok(MechanismKind::UpdateQueue);
     }
     if facts.version < DEBUGGER {
         return Err(Refusal::TooOld(facts.version.0, facts.version.1));
@@ -188,7 +188,7 @@ pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusa
     if !facts.debugger {
         return Err(Refusal::NoDebugger);
     }
-    Ok(Kind::DebugTrap)
+    Ok(MechanismKind::DebugTrap)
 }
 
 /// Checks that the driver saves waves, by the saved state of an evicted queue: the driver returns it only
@@ -196,7 +196,7 @@ pub fn choose(choice: Choice, facts: &Facts, drain: bool) -> Result<Kind, Refusa
 ///
 /// # Errors
 /// [`Refusal::NoCwsr`]: it does not save waves. [`Refusal::Failed`]: the request failed with another error.
-pub fn saves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -> Result<(), Refusal> {
+pub fn check_saves_waves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -> Result<(), Refusal> {
     let area = registry.queues().into_iter().find(|other| other.id == queue).map(|queue| queue.save_area);
     let Some(ctl_stack_address) = area.filter(|area| *area != 0) else { return Ok(()) };
     let mut state = GetQueueWaveState { ctl_stack_address, queue_id: queue, ..Default::default() };
@@ -222,7 +222,9 @@ mod tests {
 
     #[test]
     fn real_device_without_cwsr_is_refused_for_every_choice() {
-        for choice in [Choice::Auto, Choice::Only(Kind::UpdateQueue), Choice::Only(Kind::DebugTrap)] {
+        for choice in
+            [Choice::Auto, Choice::Only(MechanismKind::UpdateQueue), Choice::Only(MechanismKind::DebugTrap)]
+        {
             for drain in [false, true] {
                 let no = Facts { cwsr: Some(false), ..GOOD };
                 assert_eq!(choose(choice, &no, drain), Err(Refusal::NoCwsr));
@@ -237,10 +239,10 @@ mod tests {
 
     #[test]
     fn requested_mechanism_is_chosen_if_supported() {
-        let trap = Choice::Only(Kind::DebugTrap);
+        let trap = Choice::Only(MechanismKind::DebugTrap);
         assert_eq!(choose(Choice::Off, &GOOD, true), Err(Refusal::Off));
-        assert_eq!(choose(Choice::Auto, &GOOD, false), Ok(Kind::UpdateQueue));
-        assert_eq!(choose(trap, &GOOD, false), Ok(Kind::DebugTrap));
+        assert_eq!(choose(Choice::Auto, &GOOD, false), Ok(MechanismKind::UpdateQueue));
+        assert_eq!(choose(trap, &GOOD, false), Ok(MechanismKind::DebugTrap));
         let cases = [
             (Facts { version: (1, 12), ..GOOD }, Refusal::TooOld(1, 12)),
             (Facts { scheduler: Scheduler::NoHws, ..GOOD }, Refusal::NoScheduler),
@@ -248,7 +250,7 @@ mod tests {
         ];
         for (facts, refusal) in cases {
             assert_eq!(choose(trap, &facts, false), Err(refusal));
-            assert_eq!(choose(Choice::Auto, &facts, false), Ok(Kind::UpdateQueue));
+            assert_eq!(choose(Choice::Auto, &facts, false), Ok(MechanismKind::UpdateQueue));
         }
     }
 

@@ -33,14 +33,7 @@ pub mod session;
 pub mod topology;
 mod trace;
 
-pub use attach as outside;
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
-pub use mechanism::Kind;
+pub use mechanism::MechanismKind;
 pub use outcome::Outcome;
 pub use registry::Registry;
-
-/// The names of [`capabilities`] and [`costs`] under the module that had both.
-pub mod probe {
-    pub use crate::capabilities::*;
-    pub use crate::costs::*;
-}

@@ -10,7 +10,7 @@ pub struct Outcome {
     /// The number of queues whose state is known to be the wanted one: off the hardware, or not evicted by us
     /// any more.
     pub queues: usize,
-    /// The number of queues whose state is unknown because a request failed; `Registry::settle` sends it
+    /// The number of queues whose state is unknown because a request failed; `Registry::reconcile` sends it
     /// again.
     pub unsettled: usize,
     /// The number of requests made.

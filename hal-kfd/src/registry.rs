@@ -23,7 +23,7 @@ use crate::arbiter::{self, Arbiter, Evictor, Setting};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::debug_trap::DebugTrap;
 use crate::mechanism::update_queue::UpdateQueue;
-use crate::mechanism::{Kind, Mechanism};
+use crate::mechanism::{Mechanism, MechanismKind};
 use crate::outcome::Outcome;
 
 /// The largest number of bits of a compute unit mask that the driver reads (`max_num_cus` of
@@ -32,7 +32,7 @@ const MAX_CU_MASK: u32 = 1024;
 
 /// The write index of each queue of a device at one moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark(Vec<(u32, u64, u64)>);
+pub struct Marker(Vec<(u32, u64, u64)>);
 
 #[derive(Debug)]
 struct Inner {
@@ -85,10 +85,10 @@ impl Drop for Locked<'_> {
 
 impl Registry {
     /// Makes a registry without queues.
-    pub fn new(kernel: Arc<dyn Kernel>, mechanism: Kind) -> Self {
+    pub fn new(kernel: Arc<dyn Kernel>, mechanism: MechanismKind) -> Self {
         let mechanism: Box<dyn Mechanism> = match mechanism {
-            Kind::UpdateQueue => Box::new(UpdateQueue),
-            Kind::DebugTrap => Box::new(DebugTrap::default()),
+            MechanismKind::UpdateQueue => Box::new(UpdateQueue),
+            MechanismKind::DebugTrap => Box::new(DebugTrap::default()),
         };
         let inner = Inner {
             queues: BTreeMap::new(),
@@ -275,21 +275,23 @@ impl Registry {
         result
     }
 
-    /// Returns the present write indices of a device's queues, for [`Registry::complete`].
+    /// Returns the present write indices of a device's queues, for [`Registry::note_complete`].
     ///
     /// # Safety
-    /// The same as for [`Registry::hold`].
-    pub unsafe fn mark(&self, gpu_id: u32) -> Mark {
+    /// The same as for [`Registry::evict`].
+    pub unsafe fn marker(&self, gpu_id: u32) -> Marker {
         let inner = self.lock();
         let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
         // SAFETY: a destruction takes this lock first, so that the queues are alive; they belong to this
         // process by the precondition.
-        Mark(queues.filter_map(|queue| Some((queue.id, queue.serial, unsafe { queue.written() }?))).collect())
+        Marker(
+            queues.filter_map(|queue| Some((queue.id, queue.serial, unsafe { queue.written() }?))).collect(),
+        )
     }
 
     /// Records that all packets before the mark are complete: a synchronization that began after the mark has
     /// returned. A queue without packets since then has no work.
-    pub fn complete(&self, mark: &Mark) {
+    pub fn note_complete(&self, mark: &Marker) {
         let mut inner = self.lock();
         for (id, serial, written) in &mark.0 {
             if let Some(queue) = inner.queues.get_mut(id).filter(|queue| queue.serial == *serial) {
@@ -305,7 +307,7 @@ impl Registry {
     /// # Safety
     /// The queues belong to this process, and it frees the memory of a queue's indices only after
     /// DESTROY_QUEUE.
-    pub unsafe fn hold(&self, gpu_id: u32) -> Outcome {
+    pub unsafe fn evict(&self, gpu_id: u32) -> Outcome {
         let mut inner = self.lock();
         if let Some(errno) = inner.given_up {
             return Outcome { error: Some(errno), ..Outcome::default() };
@@ -335,7 +337,7 @@ impl Registry {
     }
 
     /// Restores the queues of a device.
-    pub fn release(&self, gpu_id: u32) -> Outcome {
+    pub fn restore(&self, gpu_id: u32) -> Outcome {
         let mut inner = self.lock();
         inner.holding.remove(&gpu_id);
         let mut restored = Vec::new();
@@ -370,7 +372,7 @@ impl Registry {
     /// Returns for each device the compute queue that is most likely to be idle, and true if it is idle.
     ///
     /// # Safety
-    /// The same as for [`Registry::hold`].
+    /// The same as for [`Registry::evict`].
     pub unsafe fn quietest(&self) -> BTreeMap<u32, (u32, bool)> {
         let inner = self.lock();
         let mut found: BTreeMap<u32, (u32, bool)> = BTreeMap::new();
@@ -399,15 +401,15 @@ impl Registry {
         self.lock().queues.get(&id).map(|queue| queue.serial)
     }
 
-    /// Returns true if a change that we want has not reached the driver; [`Registry::settle`] sends it again.
-    pub fn owes(&self) -> bool {
+    /// Returns true if a change that we want has not reached the driver; [`Registry::reconcile`] sends it again.
+    pub fn has_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
 
     /// Sends pending changes again, if there are any.
-    pub fn settle(&self) -> Outcome {
+    pub fn reconcile(&self) -> Outcome {
         let mut outcome = Outcome::default();
-        if self.owes() {
+        if self.has_pending() {
             let mut inner = self.lock();
             let ids = inner.pending();
             inner.apply(&*self.kernel, &ids, &mut outcome);
@@ -440,7 +442,7 @@ impl Registry {
     }
 
     /// Returns the devices whose queues are evicted.
-    pub fn holding(&self) -> BTreeSet<u32> {
+    pub fn evicted_devices(&self) -> BTreeSet<u32> {
         self.lock().holding.clone()
     }
 
@@ -452,7 +454,7 @@ impl Registry {
     }
 
     /// Returns the mechanism in use.
-    pub fn mechanism(&self) -> Kind {
+    pub fn mechanism(&self) -> MechanismKind {
         self.lock().mechanism.kind()
     }
 }

@@ -10,7 +10,7 @@ pub const MOST: usize = 1024;
 
 /// The status of a queue after a suspend or resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SuspendStatus {
     /// The queue was suspended or resumed.
     Done,
     /// The queue was not changed: it is new to the debugger, being destroyed, or missing.
@@ -20,11 +20,11 @@ pub enum Fate {
 }
 
 /// Returns the status in the id of a queue, as the driver returned it.
-pub fn fate(id: u32) -> Fate {
+pub fn fate(id: u32) -> SuspendStatus {
     match (id & QUEUE_ERROR != 0, id & QUEUE_INVALID != 0) {
-        (true, _) => Fate::Failed,
-        (false, true) => Fate::Invalid,
-        (false, false) => Fate::Done,
+        (true, _) => SuspendStatus::Failed,
+        (false, true) => SuspendStatus::Invalid,
+        (false, false) => SuspendStatus::Done,
     }
 }
 
@@ -87,7 +87,7 @@ pub fn queues(kernel: &dyn Kernel, pid: u32) -> Result<Vec<QueueEntry>, Errno> {
 /// # Errors
 /// The request as a whole failed. EPERM: the runtime of the process is not enabled for debugging, or the
 /// calling thread does not trace the other process.
-pub fn suspend(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<Fate>, Errno> {
+pub fn suspend(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<SuspendStatus>, Errno> {
     each(ids, |at, count| {
         let mut all = debug::SuspendQueues {
             exception_mask: 0,
@@ -103,7 +103,7 @@ pub fn suspend(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<Fate>, 
 ///
 /// # Errors
 /// The same as for [`suspend`].
-pub fn resume(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<Fate>, Errno> {
+pub fn resume(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<SuspendStatus>, Errno> {
     each(ids, |at, count| {
         trap(kernel, pid, &mut debug::ResumeQueues { queue_array_ptr: at, num_queues: count, pad: 0 })
     })
@@ -117,7 +117,10 @@ pub fn resume_all(kernel: &dyn Kernel, pid: u32) -> Result<usize, Errno> {
     trap(kernel, pid, &mut debug::ResumeQueues::default()).map(|count| usize::try_from(count).unwrap_or(0))
 }
 
-fn each(ids: &[u32], mut request: impl FnMut(u64, u32) -> Result<i32, Errno>) -> Result<Vec<Fate>, Errno> {
+fn each(
+    ids: &[u32],
+    mut request: impl FnMut(u64, u32) -> Result<i32, Errno>,
+) -> Result<Vec<SuspendStatus>, Errno> {
     let mut fates = Vec::with_capacity(ids.len());
     for part in ids.chunks(MOST) {
         let mut array = part.to_vec();
@@ -133,9 +136,9 @@ mod tests {
 
     #[test]
     fn status_is_read_from_returned_ids() {
-        assert_eq!(fate(7), Fate::Done);
-        assert_eq!(fate(7 | QUEUE_INVALID), Fate::Invalid);
-        assert_eq!(fate(7 | QUEUE_ERROR), Fate::Failed);
-        assert_eq!(fate(7 | QUEUE_ERROR | QUEUE_INVALID), Fate::Failed);
+        assert_eq!(fate(7), SuspendStatus::Done);
+        assert_eq!(fate(7 | QUEUE_INVALID), SuspendStatus::Invalid);
+        assert_eq!(fate(7 | QUEUE_ERROR), SuspendStatus::Failed);
+        assert_eq!(fate(7 | QUEUE_ERROR | QUEUE_INVALID), SuspendStatus::Failed);
     }
 }

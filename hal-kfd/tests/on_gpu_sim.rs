@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use hal_kfd::attach::{Attachment, Problem};
 use hal_kfd::capabilities::{self, Choice, Facts, Refusal, Scheduler};
 use hal_kfd::costs;
-use hal_kfd::session::Fate;
-use hal_kfd::{Errno, Kernel, Kfd, Kind, Registry};
+use hal_kfd::session::SuspendStatus;
+use hal_kfd::{Errno, Kernel, Kfd, MechanismKind, Registry};
 use hip_sys::kfd::{self, Ioctl};
 use host::process::Untraceable;
 
@@ -31,15 +31,17 @@ const BARRIER: u16 = 3;
 type Case = (&'static str, &'static [&'static str], fn());
 
 const CASES: &[Case] = &[
-    ("update-queue on HWS", &[], || evicts(Kind::UpdateQueue)),
-    ("update-queue on MES", &["--arch", "gfx1100"], || evicts(Kind::UpdateQueue)),
-    ("debug-trap on HWS", &[], || evicts(Kind::DebugTrap)),
-    ("debug-trap on MES", &["--arch", "gfx1100"], || evicts(Kind::DebugTrap)),
-    ("update-queue with costs", &["--save-us", "200", "--restore-us", "100"], || evicts(Kind::UpdateQueue)),
-    ("update-queue that drains", &["--no-cwsr"], || evicts(Kind::UpdateQueue)),
-    ("update-queue with failures", &["--fail-ioctls", "11:3"], || failures(Kind::UpdateQueue)),
+    ("update-queue on HWS", &[], || evicts(MechanismKind::UpdateQueue)),
+    ("update-queue on MES", &["--arch", "gfx1100"], || evicts(MechanismKind::UpdateQueue)),
+    ("debug-trap on HWS", &[], || evicts(MechanismKind::DebugTrap)),
+    ("debug-trap on MES", &["--arch", "gfx1100"], || evicts(MechanismKind::DebugTrap)),
+    ("update-queue with costs", &["--save-us", "200", "--restore-us", "100"], || {
+        evicts(MechanismKind::UpdateQueue)
+    }),
+    ("update-queue that drains", &["--no-cwsr"], || evicts(MechanismKind::UpdateQueue)),
+    ("update-queue with failures", &["--fail-ioctls", "11:3"], || failures(MechanismKind::UpdateQueue)),
     ("debug-trap with failures", &["--fail-ioctls", "12:3:dbg_trap,update_queue"], || {
-        failures(Kind::DebugTrap);
+        failures(MechanismKind::DebugTrap);
     }),
     ("a queue that cannot be evicted", &["--stuck-queue", "1", "--preemption-timeout-ms", "50"], stuck),
     ("another process on HWS", &["--save-us", "50"], another_process),
@@ -111,7 +113,7 @@ const PAGE: usize = 4096;
 const SIGNAL: usize = 256;
 
 impl Client {
-    fn new(kind: Kind) -> Self {
+    fn new(kind: MechanismKind) -> Self {
         let file = File::options().read(true).write(true).open("/dev/kfd").expect("/dev/kfd");
         let kfd = Arc::new(Kfd::recognise(file.as_raw_fd()).expect("that is the KFD"));
         assert!(Kfd::exists() && Kfd::is_simulated());
@@ -200,13 +202,13 @@ impl Client {
 
     fn evict(&self) -> hal_kfd::Outcome {
         // SAFETY: the queues belong to this process, which never frees their memory.
-        unsafe { self.registry.hold(self.gpu_id) }
+        unsafe { self.registry.evict(self.gpu_id) }
     }
 
     /// Sends pending changes until the driver has all of them.
     fn settle(&self) {
         let begin = Instant::now();
-        while self.registry.settle().unsettled > 0 {
+        while self.registry.reconcile().unsettled > 0 {
             assert!(begin.elapsed() < HANG, "never settled: {:?}", self.registry.queues());
         }
     }
@@ -276,14 +278,14 @@ impl Queue {
 /// Work-items of a kernel of about 20 ms: 5 µs for each round of 3,328 work-groups.
 const LONG: u32 = 64 * 3328 * 4000;
 
-fn evicts(kind: Kind) {
+fn evicts(kind: MechanismKind) {
     let client = Client::new(kind);
     let (first, second) = (client.queue(), client.queue());
     first.submit(None);
     first.must_end();
     // SAFETY: the queues belong to this process, which never frees their memory.
-    let mark = unsafe { client.registry.mark(client.gpu_id) };
-    client.registry.complete(&mark);
+    let mark = unsafe { client.registry.marker(client.gpu_id) };
+    client.registry.note_complete(&mark);
     // The device takes the kernel at once, so that the indices are equal although the queue is busy.
     first.submit(Some(LONG));
     while first.word(8).load(Ordering::Acquire) < 2 {
@@ -309,7 +311,7 @@ fn evicts(kind: Kind) {
     let wish = client.registry.queues().iter().find(|queue| queue.id == second.id).map(|q| q.arbiter.wish());
     client.call(&mut wish.expect("known").update(second.id)).expect("an update");
     second.must_not_move();
-    let outcome = client.registry.release(client.gpu_id);
+    let outcome = client.registry.restore(client.gpu_id);
     assert_eq!((outcome.unsettled, outcome.error), (0, None));
     [&first, &second, &third].iter().for_each(|queue| queue.must_end());
     // Queues are destroyed while they are evicted.
@@ -323,7 +325,7 @@ fn evicts(kind: Kind) {
     assert_eq!(client.registry.shut_down().error, None);
 }
 
-fn failures(kind: Kind) {
+fn failures(kind: MechanismKind) {
     let client = Client::new(kind);
     let queues = [client.queue(), client.queue(), client.queue()];
     let mut requests = 0;
@@ -340,7 +342,7 @@ fn failures(kind: Kind) {
         queues.iter().for_each(|queue| queue.submit(None));
         queues[0].must_not_move();
         assert!(queues.iter().all(|queue| !queue.done()));
-        errors += usize::from(client.registry.release(client.gpu_id).error.is_some());
+        errors += usize::from(client.registry.restore(client.gpu_id).error.is_some());
         client.settle();
         queues.iter().for_each(Queue::must_end);
     }
@@ -349,7 +351,7 @@ fn failures(kind: Kind) {
 }
 
 fn stuck() {
-    let client = Client::new(Kind::UpdateQueue);
+    let client = Client::new(MechanismKind::UpdateQueue);
     let queue = client.queue();
     queue.submit(Some(u32::MAX));
     while queue.word(8).load(Ordering::Acquire) < 1 {
@@ -360,7 +362,7 @@ fn stuck() {
     // The registry makes no further requests.
     let again = client.evict();
     assert_eq!((again.error, again.requests), (Some(Errno(libc::ETIME)), 0));
-    assert!(client.registry.holding().is_empty());
+    assert!(client.registry.evicted_devices().is_empty());
     client
         .call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 })
         .expect("a lost queue can be destroyed");
@@ -370,7 +372,7 @@ fn stuck() {
 /// when it is done.
 fn target() {
     // With this mechanism the registry enables debugging, as newer runtimes do.
-    let client = Client::new(Kind::DebugTrap);
+    let client = Client::new(MechanismKind::DebugTrap);
     let queue = client.queue();
     println!("{}", queue.id);
     for _ in std::io::stdin().lines() {
@@ -415,23 +417,23 @@ fn another_process() {
     );
     // A number with a result bit of the driver is invalid as well.
     for marked in [id | 1 << 31, id | 1 << 30] {
-        assert_eq!(attachment.suspend(&[marked]), Ok(vec![Fate::Invalid]));
+        assert_eq!(attachment.suspend(&[marked]), Ok(vec![SuspendStatus::Invalid]));
     }
-    assert_eq!(attachment.suspend(&[99, id]), Ok(vec![Fate::Invalid, Fate::Done]));
+    assert_eq!(attachment.suspend(&[99, id]), Ok(vec![SuspendStatus::Invalid, SuspendStatus::Done]));
     submit();
     assert!(lines.recv_timeout(Duration::from_millis(5)).is_err(), "a suspended queue ran");
-    assert_eq!(attachment.resume(&[id]), Ok(vec![Fate::Done]));
+    assert_eq!(attachment.resume(&[id]), Ok(vec![SuspendStatus::Done]));
     assert_eq!(next(), "done");
-    assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
+    assert_eq!(attachment.suspend(&[id]), Ok(vec![SuspendStatus::Done]));
     submit();
     assert_eq!(attachment.resume_all(), Ok(1));
     assert_eq!(next(), "done");
-    assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
+    assert_eq!(attachment.suspend(&[id]), Ok(vec![SuspendStatus::Done]));
     submit();
     drop(attachment);
     assert_eq!(next(), "done", "the end of the attachment resumes");
     let attachment = Attachment::new(kfd.clone(), pid).expect("again");
-    assert_eq!(attachment.suspend(&[id]), Ok(vec![Fate::Done]));
+    assert_eq!(attachment.suspend(&[id]), Ok(vec![SuspendStatus::Done]));
     // SAFETY: the call takes numbers only. The pid is that of a child that was not waited for.
     unsafe { libc::kill(pid, libc::SIGTERM) };
     let status = child.wait().expect("its end");
@@ -449,7 +451,7 @@ fn facts(client: &Client) -> Facts {
 }
 
 fn measured() {
-    let client = Client::new(Kind::UpdateQueue);
+    let client = Client::new(MechanismKind::UpdateQueue);
     let facts = facts(&client);
     let want = Facts {
         version: (1, 14),
@@ -459,9 +461,10 @@ fn measured() {
         simulated: true,
     };
     assert_eq!(facts, want);
-    for (choice, kind) in
-        [(Choice::Auto, Kind::UpdateQueue), (Choice::Only(Kind::DebugTrap), Kind::DebugTrap)]
-    {
+    for (choice, kind) in [
+        (Choice::Auto, MechanismKind::UpdateQueue),
+        (Choice::Only(MechanismKind::DebugTrap), MechanismKind::DebugTrap),
+    ] {
         assert_eq!(capabilities::choose(choice, &facts, false), Ok(kind));
     }
     let queue = client.queue();
@@ -472,10 +475,10 @@ fn measured() {
 }
 
 fn measured_without_cwsr() {
-    let client = Client::new(Kind::UpdateQueue);
+    let client = Client::new(MechanismKind::UpdateQueue);
     let facts = facts(&client);
     assert_eq!(capabilities::choose(Choice::Auto, &facts, false), Err(Refusal::NoCwsr));
-    assert_eq!(capabilities::choose(Choice::Auto, &facts, true), Ok(Kind::UpdateQueue));
+    assert_eq!(capabilities::choose(Choice::Auto, &facts, true), Ok(MechanismKind::UpdateQueue));
     let queue = client.queue();
     let measured = costs::measure(&client.registry, &*client.kfd, queue.id, HANG, true);
     assert_eq!(measured, Err(Refusal::NoCwsr), "the driver returns no saved state");

@@ -169,7 +169,7 @@ impl Policy for Credit {
     }
 
     /// Under a cap the time that an entity runs counts also while nobody waits for it.
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         self.by_weight || self.capped
     }
 

@@ -42,7 +42,7 @@ use crate::reason::{PRIORITY, ReasonKind};
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use crate::slice::busy;
 use crate::times::earlier;
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ struct Dated {
     late: bool,
     deadline: Time,
     since: Time,
-    id: UnitId,
+    id: EntityId,
     index: usize,
     /// The latest time at which it must have the device, if all before it take as long as expected; `None`:
     /// now.
@@ -162,7 +162,7 @@ impl Policy for Edf {
         self.wake(entities, now)
     }
 
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         // Otherwise it would not learn when a period ends that nobody waits for.
         true
     }

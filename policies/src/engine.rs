@@ -192,7 +192,7 @@ impl Engine {
 
     /// Sets the time after which a ready entity that does not run does so for a moment, under policies by
     /// priority. Off by default.
-    pub fn set_starvation(&mut self, limit: Option<Duration>) {
+    pub fn set_starvation_limit(&mut self, limit: Option<Duration>) {
         self.starvation.set(limit);
     }
 
@@ -221,8 +221,8 @@ impl Engine {
     }
 
     /// Returns true if a decision is needed whenever a queue turns idle, also if nobody waits for that.
-    pub fn hears_idle(&self) -> bool {
-        self.bindings.iter().any(|binding| binding.policy.hears_idle())
+    pub fn needs_idle_events(&self) -> bool {
+        self.bindings.iter().any(|binding| binding.policy.needs_idle_events())
     }
 
     /// Returns the counters of the policies, in the order of [`Engine::choices`].

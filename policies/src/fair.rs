@@ -45,7 +45,7 @@ use crate::policy::{Input, Policy, Ranking};
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::up;
 use crate::virtual_runtime::{Rules, VirtualRuntimes};
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Policy for Fair {
     }
 
     /// With strict shares the time that an entity runs counts also while nobody waits for it.
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         self.strict
     }
 
@@ -97,7 +97,7 @@ impl Policy for Fair {
 /// Returns the utilization of a queue or of a process.
 pub(crate) fn utilization(entities: &SchedEntities, entity: &SchedEntity) -> u64 {
     match entity.id {
-        UnitId::Queue(_) => up::utilization(entities, entity),
-        UnitId::Gang(_) => u64::from(entity.process.utilization.get()),
+        EntityId::Queue(_) => up::utilization(entities, entity),
+        EntityId::Gang(_) => u64::from(entity.process.utilization.get()),
     }
 }

@@ -37,7 +37,7 @@ use crate::reason::PRIORITY;
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::earlier;
 use protocol::bounds::Priority;
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -72,7 +72,7 @@ type Member = ((u64, usize), usize);
 struct Job {
     /// The order in which jobs are taken: the priority, the time in the line, and what makes the order
     /// complete.
-    order: (Reverse<Priority>, Time, UnitId),
+    order: (Reverse<Priority>, Time, EntityId),
     /// True if any member has work.
     ready: bool,
     /// Time that is left of its slice.
@@ -116,7 +116,7 @@ impl Policy for Gang {
             let reason = PRIORITY.number(job.order.0.0.into());
             for &((number, _), index) in &self.members[job.members.clone()] {
                 let entity = &input.entities.all()[index];
-                let alone = number == 0 && matches!(entity.id, UnitId::Gang(_));
+                let alone = number == 0 && matches!(entity.id, EntityId::Gang(_));
                 rankings[index] = Ranking {
                     job: (!alone).then_some(number),
                     reserves: job.ready,
@@ -129,7 +129,7 @@ impl Policy for Gang {
         left.map(|left| input.now.after(left.max(GRAIN)))
     }
 
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         // Otherwise short work in quick succession would never use up a slice.
         true
     }
@@ -220,7 +220,7 @@ impl Gang {
 fn key(entity: &SchedEntity, index: usize) -> (u64, usize) {
     match (entity.process.job, entity.id) {
         (Some(job), _) => (job.get(), 0),
-        (None, UnitId::Queue(_)) => (0, 0),
-        (None, UnitId::Gang(_)) => (0, index),
+        (None, EntityId::Queue(_)) => (0, 0),
+        (None, EntityId::Gang(_)) => (0, index),
     }
 }

@@ -22,7 +22,7 @@
 use crate::deadline::{self, deadline};
 use crate::parameter::{Parameter, Values};
 use crate::policy::{Input, Policy, Ranking};
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::time::Time;
 
 /// The parameters of its row.
@@ -39,7 +39,7 @@ pub struct Kedf {
     k: u32,
     /// The members in the order in which they are taken: without a deadline last, then by the deadline or the
     /// time since which they have work, then by what makes the order complete.
-    order: Vec<(bool, Time, Time, UnitId, usize)>,
+    order: Vec<(bool, Time, Time, EntityId, usize)>,
     /// The number of entities that may run on each device.
     limits: Vec<u32>,
     /// The number of entities that run on each device.

@@ -258,7 +258,7 @@ impl Policy for Lcbe {
         wake
     }
 
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         self.keeper.learns()
     }
 

@@ -33,7 +33,7 @@ use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
 use crate::sched_entity::SchedEntity;
 use crate::times::earlier;
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -99,7 +99,7 @@ pub struct Mlfq {
     at: Option<Time>,
     /// The members in the order in which they are taken: the level, the time in its line, and what makes the
     /// order complete.
-    order: Vec<(u32, Time, Time, UnitId, usize)>,
+    order: Vec<(u32, Time, Time, EntityId, usize)>,
     /// For each device: true if an entity has it, and the number of entities with work that use it.
     devices: Vec<(bool, usize)>,
 }
@@ -159,7 +159,7 @@ impl Policy for Mlfq {
         next.map(|span| now.after(span.max(GRAIN)))
     }
 
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         // Otherwise short work in quick succession would never use up a slice.
         true
     }

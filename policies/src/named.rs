@@ -3,7 +3,7 @@
 use crate::engine::{Choice, Engine};
 use crate::lcbe;
 use crate::registry::{self, Row};
-use protocol::control::{InForce, Parameter, Policy, Ruling};
+use protocol::control::{Parameter, Policy, PolicyInForce, PolicyOrder};
 use protocol::ids::DeviceId;
 use protocol::policy::PolicyKind;
 
@@ -13,7 +13,7 @@ use protocol::policy::PolicyKind;
 /// # Errors
 /// There is no such policy or parameter, or a value is out of its range. The text is one line that says what
 /// there is.
-pub fn choice(ruling: &Ruling) -> Result<Choice, String> {
+pub fn choice(ruling: &PolicyOrder) -> Result<Choice, String> {
     let mut choice = Choice::new(registry::by_name(&ruling.policy)?);
     for (name, value) in &ruling.values {
         let set = choice.values.set(name, *value);
@@ -28,22 +28,23 @@ pub fn remark(choice: &Choice) -> Option<String> {
 }
 
 /// Returns a policy with all its parameters, and the device that it rules.
-pub fn ruling(device: Option<DeviceId>, choice: &Choice) -> Ruling {
+pub fn ruling(device: Option<DeviceId>, choice: &Choice) -> PolicyOrder {
     let values = choice.values.iter().map(|(parameter, value)| (parameter.name.to_owned(), value));
-    Ruling { policy: choice.row.kind.name().to_owned(), values: values.collect(), device }
+    PolicyOrder { policy: choice.row.kind.name().to_owned(), values: values.collect(), device }
 }
 
 /// Returns the policies in force, in the order of [`Engine::choices`].
-pub fn in_force(engine: &Engine) -> Vec<InForce> {
-    let all = engine.choices().zip(engine.counters()).map(|((device, choice), (_, counters))| InForce {
-        ruling: ruling(device, choice),
-        counted: counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-    });
+pub fn in_force(engine: &Engine) -> Vec<PolicyInForce> {
+    let all =
+        engine.choices().zip(engine.counters()).map(|((device, choice), (_, counters))| PolicyInForce {
+            ruling: ruling(device, choice),
+            counted: counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        });
     all.collect()
 }
 
 /// Returns a policy with its parameters in one line: "EDF slack-ms=5".
-pub fn text(ruling: &Ruling) -> String {
+pub fn text(ruling: &PolicyOrder) -> String {
     let values = ruling.values.iter().map(|(name, value)| format!(" {name}={value}"));
     std::iter::once(ruling.policy.clone()).chain(values).collect()
 }
@@ -82,14 +83,14 @@ mod tests {
         assert_eq!(all().len(), registry::POLICIES.len());
         for policy in all() {
             let values = policy.parameters.iter().map(|one| (one.name.clone(), one.max)).collect();
-            let order = Ruling { policy: policy.name.to_lowercase(), values, device: Some(DeviceId(7)) };
+            let order = PolicyOrder { policy: policy.name.to_lowercase(), values, device: Some(DeviceId(7)) };
             let choice = choice(&order).unwrap();
             assert!(choice.values.iter().all(|(parameter, value)| value == parameter.range.1));
-            assert_eq!(ruling(order.device, &choice), Ruling { policy: policy.name, ..order });
+            assert_eq!(ruling(order.device, &choice), PolicyOrder { policy: policy.name, ..order });
         }
         let refused = |policy: &str, values: &[(&str, f64)]| {
             let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-            choice(&Ruling { policy: policy.to_owned(), values, device: None }).unwrap_err()
+            choice(&PolicyOrder { policy: policy.to_owned(), values, device: None }).unwrap_err()
         };
         assert!(refused("FIFO", &[]).starts_with("no policy \"FIFO\" in this build (it contains HPF"));
         let error = refused("hpf", &[("slack", 5.0)]);
@@ -100,7 +101,7 @@ mod tests {
     fn removed_method_is_accepted_and_remarked() {
         let with = |method: f64| {
             let values = [("method".to_owned(), method)].into();
-            choice(&Ruling { policy: "LCBE".to_owned(), values, device: None }).unwrap()
+            choice(&PolicyOrder { policy: "LCBE".to_owned(), values, device: None }).unwrap()
         };
         assert_eq!(remark(&with(1.0)), None);
         let line = "LCBE learns a repeating pattern (method 1): method 2 was removed";
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn ruling_is_one_line() {
         let values = [("slack-ms".to_owned(), 0.5)].into_iter().collect();
-        let edf = Ruling { policy: "EDF".to_owned(), values, device: None };
+        let edf = PolicyOrder { policy: "EDF".to_owned(), values, device: None };
         assert_eq!(text(&edf), "EDF slack-ms=0.5");
     }
 }

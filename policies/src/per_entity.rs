@@ -1,18 +1,18 @@
 //! Memory that a policy keeps for each entity between decisions.
 
 use crate::sched_entity::SchedEntity;
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 
 /// One value for each entity, in the order of the entities. The value of an entity that has gone is dropped;
 /// a new entity begins with the default.
 #[derive(Debug)]
 pub struct PerEntity<T> {
-    ids: Vec<UnitId>,
+    ids: Vec<EntityId>,
     entries: Vec<T>,
     /// True if the names ascend, as those of a status do.
     sorted: bool,
     /// Space for the next order, so that a change allocates nothing.
-    spare: (Vec<UnitId>, Vec<T>),
+    spare: (Vec<EntityId>, Vec<T>),
 }
 
 impl<T> Default for PerEntity<T> {
@@ -45,7 +45,7 @@ impl<T: Default> PerEntity<T> {
     }
 
     /// Returns the value of an entity, if it was among the last. The index is tried first.
-    pub fn get(&self, index: usize, entity: UnitId) -> Option<&T> {
+    pub fn get(&self, index: usize, entity: EntityId) -> Option<&T> {
         let found = match self.ids.get(index) {
             Some(id) if *id == entity => Some(index),
             _ => find(&self.ids, self.sorted, entity),
@@ -60,7 +60,7 @@ impl<T: Default> PerEntity<T> {
     }
 }
 
-fn find(ids: &[UnitId], sorted: bool, entity: UnitId) -> Option<usize> {
+fn find(ids: &[EntityId], sorted: bool, entity: EntityId) -> Option<usize> {
     if sorted { ids.binary_search(&entity).ok() } else { ids.iter().position(|id| *id == entity) }
 }
 

@@ -161,7 +161,7 @@ pub trait Policy: fmt::Debug + Send {
     /// Returns true if the policy has to be asked whenever a member turns idle, also if nobody waits for
     /// that. A policy whose row says that it conserves work must return true here, or read power, as long as
     /// its parameters or the hints of its last decision let it withhold a device.
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         false
     }
 

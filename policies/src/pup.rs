@@ -32,7 +32,7 @@ use crate::reason::{ReasonKind, SLICE, WAITS};
 use crate::round_robin::{RoundRobin, Rules};
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::up::TIMESLICE;
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ pub(crate) fn utilization(_: &SchedEntities, entity: &SchedEntity) -> u64 {
 
 /// Returns true if the entities are queues, all of one process.
 pub(crate) fn one_process(input: Input<'_>) -> bool {
-    input.members().any(|(_, entity)| matches!(entity.id, UnitId::Queue(_)))
+    input.members().any(|(_, entity)| matches!(entity.id, EntityId::Queue(_)))
 }
 
 /// Lets all run together, always.

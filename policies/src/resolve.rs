@@ -52,7 +52,7 @@ use crate::policy::Ranking;
 use crate::reason::STARVED;
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use protocol::bounds::Priority;
-use protocol::operation::{Permit, Reason, Rival, UnitId};
+use protocol::operation::{EntityId, Permit, Reason, Rival};
 use protocol::time::Time;
 use std::cmp::Reverse;
 
@@ -78,7 +78,7 @@ struct Item {
     policy: usize,
     rank: Reverse<i64>,
     since: Time,
-    id: UnitId,
+    id: EntityId,
     index: usize,
 }
 

@@ -2,7 +2,7 @@
 
 use crate::per_entity::PerEntity;
 use crate::sched_entity::SchedEntity;
-use protocol::operation::{Permit, UnitId};
+use protocol::operation::{EntityId, Permit};
 use protocol::time::Time;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl RuntimeAccounting {
     ///
     /// An entity that had work at the last decision and has other work now counts as having had work all the
     /// time. A policy that needs to know of gaps asks to be called when an entity turns idle
-    /// ([`crate::Policy::hears_idle`]).
+    /// ([`crate::Policy::needs_idle_events`]).
     pub fn charge(&self, entities: &mut [SchedEntity], now: Time) {
         for (index, entity) in entities.iter_mut().enumerate() {
             let entry = self.entries.get(index, entity.id).filter(|entry| entry.permitted);
@@ -48,7 +48,7 @@ impl RuntimeAccounting {
     }
 
     /// Returns the time for which the last decision lets an entity linger.
-    pub fn linger(&self, index: usize, entity: UnitId) -> Duration {
+    pub fn linger(&self, index: usize, entity: EntityId) -> Duration {
         self.entries.get(index, entity).map_or(Duration::ZERO, |entry| entry.linger)
     }
 

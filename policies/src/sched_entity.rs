@@ -4,7 +4,7 @@ use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct SchedEntity {
     /// The name of the entity in operations.
-    pub id: UnitId,
+    pub id: EntityId,
     /// The process of the entity.
     pub pid: Pid,
     /// True if the entity has work, or had work so recently that it counts as having it.
@@ -118,7 +118,7 @@ impl SchedEntities {
         status: &Status,
         now: Time,
         linger: Duration,
-        last_linger: &dyn Fn(usize, UnitId) -> Duration,
+        last_linger: &dyn Fn(usize, EntityId) -> Duration,
     ) -> Option<Time> {
         self.all.clear();
         self.uses.clear();
@@ -128,12 +128,12 @@ impl SchedEntities {
         match status {
             Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
-                    gathering.push(UnitId::Queue(queue.queue), *pid, *hints, std::slice::from_ref(queue));
+                    gathering.push(EntityId::Queue(queue.queue), *pid, *hints, std::slice::from_ref(queue));
                 }
             }
             Status::Global { gangs } => {
                 for gang in gangs {
-                    gathering.push(UnitId::Gang(gang.client), gang.pid, gang.hints, &gang.queues);
+                    gathering.push(EntityId::Gang(gang.client), gang.pid, gang.hints, &gang.queues);
                 }
             }
         }
@@ -154,12 +154,12 @@ struct Gathering<'a> {
     entities: &'a mut SchedEntities,
     now: Time,
     linger: Duration,
-    last_linger: &'a dyn Fn(usize, UnitId) -> Duration,
+    last_linger: &'a dyn Fn(usize, EntityId) -> Duration,
     settles: Option<Time>,
 }
 
 impl Gathering<'_> {
-    fn push(&mut self, id: UnitId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
+    fn push(&mut self, id: EntityId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
         let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
         let linger = match self.linger {
             Duration::ZERO => Duration::ZERO,

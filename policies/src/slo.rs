@@ -438,7 +438,7 @@ impl Policy for Slo {
         wake
     }
 
-    fn hears_idle(&self) -> bool {
+    fn needs_idle_events(&self) -> bool {
         true
     }
 

@@ -17,7 +17,7 @@ use protocol::bounds::{Priority, Utilization};
 use protocol::hint::table::{HINTS, Values};
 use protocol::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid};
-use protocol::operation::{Operation, Reason, Rival, Throttle, UnitId};
+use protocol::operation::{EntityId, Operation, Reason, Rival, Throttle};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, QueueStatus, Status};
 use protocol::time::Time;
@@ -200,7 +200,7 @@ proptest! {
         }
         walk(choice(row, parts.as_deref().unwrap_or_default()), &entities, &steps, as_local, |status, _, operations, engine| {
             // Its parameters may let it withhold the device, if it says so by this.
-            if parts.is_some() && (engine.hears_idle() || engine.reads_power().is_some()) {
+            if parts.is_some() && (engine.needs_idle_events() || engine.reads_power().is_some()) {
                 return Ok(());
             }
             let entities = entity_queues(status);
@@ -219,7 +219,7 @@ proptest! {
                 ));
                 // Or those that want it have used up what a cap allows; the reason then says so.
                 let throttled = |operation: &Operation| matches!(operation.permit.reason, Reason::Throttled(Throttle::Share { .. }));
-                let capped = engine.hears_idle() && working.iter().any(|(operation, _)| throttled(operation));
+                let capped = engine.needs_idle_events() && working.iter().any(|(operation, _)| throttled(operation));
                 prop_assert!(used || elsewhere || reserved || capped, "{}: {:?} of {:?}", row.kind, device, operations);
             }
             Ok(())
@@ -339,7 +339,7 @@ fn ranked() -> impl Strategy<Value = Actor> {
 /// Returns the longest wait of each actor within a second, in nanoseconds.
 fn longest_waits(row: &'static Row, actors: &[Actor], limit: Option<Duration>) -> Vec<u64> {
     let mut engine = engine(row);
-    engine.set_starvation(limit);
+    engine.set_starvation_limit(limit);
     let play = play(&mut engine, actors, Setup::until(1_000 * MS));
     (0..actors.len()).map(|actor| longest_wait(&play, actor, 1_000 * MS)).collect()
 }
@@ -369,7 +369,7 @@ fn returning_entity_starts_without_state() {
             assert_eq!(operations.len(), entity_queues(status).len());
             let runs = operations.iter().any(|operation| operation.permit.run);
             assert!(runs || !row.conserves_work, "{}: {operations:?}", row.kind);
-            assert!(matches!(operations[0].unit, UnitId::Gang(_)));
+            assert!(matches!(operations[0].unit, EntityId::Gang(_)));
         }
     }
 }

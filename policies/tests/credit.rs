@@ -156,13 +156,13 @@ fn cap_changes_take_effect_while_working() {
         global(vec![one])
     };
     assert!(engine.decide(&one(None), Time(1_000_000)).operations[0].permit.run);
-    assert!(!engine.hears_idle());
+    assert!(!engine.needs_idle_events());
     // It begins with what a period allows, however much it had before.
     let decision = engine.decide(&one(Some(20)), Time(902 * MS));
     assert!(decision.operations[0].permit.run);
     let wake = decision.wake.unwrap();
     assert_eq!(wake, Time(908 * MS), "a fifth of 30 ms");
-    assert!(engine.hears_idle());
+    assert!(engine.needs_idle_events());
     let decision = engine.decide(&one(Some(20)), wake);
     assert_eq!(
         policies::explain(&decision.operations[0].permit.reason),
@@ -171,7 +171,7 @@ fn cap_changes_take_effect_while_working() {
     // A larger one counts from the next period on, none at once.
     assert!(!engine.decide(&one(Some(50)), Time(909 * MS)).operations[0].permit.run);
     assert!(engine.decide(&one(None), Time(910 * MS)).operations[0].permit.run);
-    assert!(!engine.hears_idle());
+    assert!(!engine.needs_idle_events());
 }
 
 #[test]

@@ -254,7 +254,7 @@ fn job_waits_for_a_device_withheld_from_a_member() {
 fn starvation_boost_covers_the_job() {
     say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
     let mut engine = engine(Duration::ZERO);
-    engine.set_starvation(Some(Duration::from_millis(100)));
+    engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[2], &[2], &[1]]));
     engine.decide(&status, Time(MS));
     assert_eq!(runs(engine.decide(&status, Time(101 * MS)).operations), [true, true, false, false]);
@@ -275,7 +275,7 @@ fn job_member_is_limited() {
 #[test]
 fn starvation_boost_waits_for_a_withheld_device() {
     let mut engine = engine(Duration::ZERO);
-    engine.set_starvation(Some(Duration::from_millis(100)));
+    engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[1]]));
     let fed = (10..2_000u64).filter(|ms| {
         // In the second half of each 20 ms it is withheld, else outranked.
@@ -295,7 +295,7 @@ fn starvation_boost_waits_for_a_withheld_device() {
 fn starvation_boost_needs_a_priority_policy() {
     say_ranks(0, &[0, 5]);
     let mut engine = Engine::new(&SHARES, Duration::ZERO);
-    engine.set_starvation(Some(Duration::from_millis(100)));
+    engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[1]]));
     for ms in 1..500 {
         assert!(!engine.decide(&status, Time(ms * MS)).operations[0].permit.run);

@@ -174,7 +174,7 @@ fn pause_and_interruption_do_not_cost_a_slice() {
 #[test]
 fn starving_process_runs_with_its_whole_job() {
     let mut engine = with_slice(100.0);
-    engine.set_starvation(Some(Duration::from_millis(50)));
+    engine.set_starvation_limit(Some(Duration::from_millis(50)));
     let mut high = member(0, 1, Work::Always);
     high.queues[0].priority = Priority::MAX;
     let actors = [high, member(7, 1, Work::Always), member(7, 2, Work::Always)];
@@ -186,7 +186,7 @@ fn starving_process_runs_with_its_whole_job() {
 #[test]
 fn job_keeps_devices_of_idle_members() {
     let mut engine = with_slice(100.0);
-    engine.set_starvation(Some(Duration::from_millis(50)));
+    engine.set_starvation_limit(Some(Duration::from_millis(50)));
     let high = |device, from| {
         let mut actor = member(0, device, Work::From(from));
         actor.queues[0].priority = Priority::MAX;

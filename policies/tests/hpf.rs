@@ -8,7 +8,7 @@ use policies::{Engine, registry};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Operation, Permit, Reason, UnitId};
+use protocol::operation::{EntityId, Operation, Permit, Reason};
 use protocol::policy::PolicyKind;
 use protocol::rank_reason::RankReason;
 use protocol::status::{Activity, QueueStatus, Status};
@@ -161,7 +161,7 @@ fn reason_among_equals_names_the_one_ready_first() {
 
 /// The entities of a status with their queues that may execute, their permits, and the questions that the rules ask.
 struct Judged {
-    entities: Vec<(UnitId, Vec<QueueStatus>, bool)>,
+    entities: Vec<(EntityId, Vec<QueueStatus>, bool)>,
     permits: Vec<Permit>,
 }
 
@@ -349,6 +349,6 @@ fn disconnected_client_is_forgotten() {
     let alone = global(vec![low]);
     let decision = engine.decide(&alone, NOW).operations.to_vec();
     assert_eq!(decision.len(), 1);
-    assert_eq!(decision[0].unit, UnitId::Gang(ClientId(1)));
+    assert_eq!(decision[0].unit, EntityId::Gang(ClientId(1)));
     assert!(decision[0].permit.run && !decision[0].permit.limit);
 }

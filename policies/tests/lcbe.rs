@@ -323,7 +323,7 @@ fn uninterrupted_work_keeps_its_slice_until_the_guard_acts() {
     assert_eq!(result.spans[0], ms(&[(0, 12)]));
     assert_eq!(result.spans[1], ms(&[(12, 30)]));
     let mut guarded = engine(&turns);
-    guarded.set_starvation(Some(Duration::from_millis(10)));
+    guarded.set_starvation_limit(Some(Duration::from_millis(10)));
     let result = play(&mut guarded, &actors, Setup::until(13 * MS));
     assert_eq!(result.spans[0], ms(&[(0, 10), (11, 13)]));
 }
@@ -332,7 +332,7 @@ fn uninterrupted_work_keeps_its_slice_until_the_guard_acts() {
 fn end_of_a_slice_causes_no_series_of_wakeups() {
     // At 10 ms the guard lets the low one run for 1 ms, and 1 ns of the first slice is left.
     let mut guarded = engine(&[("slice-ms", 10.000_001)]);
-    guarded.set_starvation(Some(Duration::from_millis(10)));
+    guarded.set_starvation_limit(Some(Duration::from_millis(10)));
     let actors = [0, 0, -1].map(|class| Actor::new(class, Work::Always));
     let result = play(&mut guarded, &actors, Setup::until(12 * MS));
     assert_eq!(result.spans[2], ms(&[(10, 11)]));
@@ -443,8 +443,8 @@ fn learnt_pattern_is_dropped_after_three_misses_and_learnt_again() {
 #[test]
 fn late_decision_notices_work() {
     let mut engine = engine(&[("learn", 1.0)]);
-    assert!(engine.hears_idle());
-    assert!(!self::engine(&[]).hears_idle());
+    assert!(engine.needs_idle_events());
+    assert!(!self::engine(&[]).needs_idle_events());
     let mut wakes = Vec::new();
     for number in 1..40 {
         // No decision is made when it turns idle.

@@ -40,7 +40,7 @@ fn equals_share_and_draining_work_keeps_the_device() {
 #[test]
 fn starving_entity_runs_for_a_tenth_of_the_limit() {
     let mut engine = hpf();
-    engine.set_starvation(Some(Duration::from_millis(100)));
+    engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let actors = [Actor::new(5, Work::Always), Actor::new(0, Work::Always), Actor::new(-256, Work::Always)];
     let play = play(&mut engine, &actors, Setup::until(331 * MS));
     assert_eq!(play.spans[1], [(100, 110), (210, 220), (320, 330)].map(|(from, to)| (from * MS, to * MS)));
@@ -60,7 +60,7 @@ fn entity_that_the_guard_can_interrupt_is_limited() {
     };
     let mut engine = hpf();
     assert_eq!(limits(&mut engine), [false, true, false]);
-    engine.set_starvation(Some(Duration::from_millis(100)));
+    engine.set_starvation_limit(Some(Duration::from_millis(100)));
     assert_eq!(limits(&mut engine), [true, true, false]);
 }
 

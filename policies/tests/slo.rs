@@ -319,7 +319,7 @@ fn requests_between_decisions_count_separately() {
     let idle = |since: u64| Activity::Idle { since: Some(Time(since * MS)) };
     let ready = |since: u64| Activity::Ready { since: Time(since * MS) };
     let mut engine = engine(&[("target-ms", 10.0)]);
-    assert!(engine.hears_idle());
+    assert!(engine.needs_idle_events());
     // The time of a decision, and what two queues of a process do then.
     let steps = [
         (1, idle(0), idle(0)),

@@ -4,8 +4,8 @@
 
 mod policies;
 
-pub use crate::hint::table::Said;
-pub use policies::{InForce, Parameter, Policies, Policy, Ruling};
+pub use crate::hint::table::HintUpdate;
+pub use policies::{Parameter, Policies, Policy, PolicyInForce, PolicyOrder};
 
 use crate::bounds::Priority;
 use crate::codes::PreemptLevel;
@@ -32,7 +32,7 @@ pub enum Request {
     /// Asks for the available policies and those in force. Answered by [`Reply::Policies`].
     Policies,
     /// Sets a policy. Answered by [`Reply::Done`].
-    SetPolicy(Ruling),
+    SetPolicy(PolicyOrder),
     /// Removes the policy of a device, so that the policy of all devices decides there. Answered by
     /// [`Reply::Done`], also if the device had none.
     ResetPolicy {
@@ -45,7 +45,7 @@ pub enum Request {
         /// The target.
         of: Target,
         /// The updates.
-        said: Vec<Said>,
+        said: Vec<HintUpdate>,
     },
     /// Announces a client: the requesting process is, or becomes, a program that will connect. Until it ends,
     /// the server counts as used, even after this connection is closed. Answered by [`Reply::Done`].
@@ -148,7 +148,7 @@ pub struct Server {
     pub policy: String,
     /// The policies in force: that of all devices, then those of single devices.
     #[serde(default)]
-    pub policies: Vec<InForce>,
+    pub policies: Vec<PolicyInForce>,
     /// True if the policy decides; if false, every client runs ([`Request::Off`]).
     pub on: bool,
     /// Milliseconds since it started.

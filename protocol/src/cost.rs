@@ -8,7 +8,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// [`crate::page::ServerPage::takes`]: the server keeps costs and shows them on its page.
-pub const TAKES_COSTS: u32 = 1;
+pub const ACCEPTS_COSTS: u32 = 1;
 /// Costs that a server keeps: one for each device and mechanism. Its page has no room for more.
 pub const COSTS: usize = 64;
 /// The longest eviction or restore that a client reports, in nanoseconds. A client that measures more does
@@ -21,14 +21,14 @@ pub type CostKey = NonZeroU64;
 
 /// The durations of an eviction and of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HoldCost {
+pub struct EvictCost {
     /// Nanoseconds of an eviction, from 1 to [`MOST_NS`].
     hold_ns: NonZeroU64,
     /// Nanoseconds of a restore, from 1 to [`MOST_NS`].
     release_ns: NonZeroU64,
 }
 
-impl HoldCost {
+impl EvictCost {
     /// Creates a cost, or returns `None` if a time is out of range.
     pub fn new(hold_ns: u64, release_ns: u64) -> Option<Self> {
         let time = |ns: u64| NonZeroU64::new(ns).filter(|ns| ns.get() <= MOST_NS);
@@ -57,7 +57,7 @@ pub struct CostWords {
 
 impl CostWords {
     /// Shows a cost, or none. A concurrent reader finds nothing or this cost. Only one thread may write.
-    pub fn store(&self, cost: Option<(CostKey, HoldCost)>) {
+    pub fn store(&self, cost: Option<(CostKey, EvictCost)>) {
         self.key.store(0, Ordering::SeqCst);
         let (key, times) =
             cost.map_or((0, [0; 2]), |(key, cost)| (key.get(), [cost.hold_ns(), cost.release_ns()]));
@@ -67,12 +67,13 @@ impl CostWords {
     }
 
     /// Returns the cost of this key, if these words show it.
-    pub fn load(&self, key: CostKey) -> Option<HoldCost> {
+    pub fn load(&self, key: CostKey) -> Option<EvictCost> {
         let is_shown = || self.key.load(Ordering::SeqCst) == key.get();
         if !is_shown() {
             return None;
         }
-        let cost = HoldCost::new(self.hold_ns.load(Ordering::SeqCst), self.release_ns.load(Ordering::SeqCst));
+        let cost =
+            EvictCost::new(self.hold_ns.load(Ordering::SeqCst), self.release_ns.load(Ordering::SeqCst));
         cost.filter(|_| is_shown())
     }
 }
@@ -153,10 +154,10 @@ mod tests {
 
     #[test]
     fn hold_cost_with_a_time_out_of_range_is_refused() {
-        let cost = HoldCost::new(1, MOST_NS).expect("both ends of the range");
+        let cost = EvictCost::new(1, MOST_NS).expect("both ends of the range");
         assert_eq!((cost.hold_ns(), cost.release_ns()), (1, MOST_NS));
         for (hold, release) in [(0, 1), (1, 0), (MOST_NS + 1, 1), (1, u64::MAX)] {
-            assert_eq!(HoldCost::new(hold, release), None);
+            assert_eq!(EvictCost::new(hold, release), None);
         }
     }
 
@@ -165,7 +166,7 @@ mod tests {
         let (key, other) = (CostKey::MIN, CostKey::MAX);
         let words = CostWords::default();
         assert_eq!(words.load(key), None);
-        let cost = HoldCost::new(70, 50);
+        let cost = EvictCost::new(70, 50);
         words.store(cost.map(|cost| (key, cost)));
         assert_eq!((words.load(key), words.load(other)), (cost, None));
         // Words of another version of the server do not count.

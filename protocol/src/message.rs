@@ -12,7 +12,7 @@
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
-use crate::cost::{CostKey, HoldCost};
+use crate::cost::{CostKey, EvictCost};
 use crate::frame::Frame;
 use crate::hint::table::{HINTS, HintSpec, Scope};
 use crate::hint::{Hints, Laxity, ProcessHints, QueueHints};
@@ -112,12 +112,12 @@ pub enum ToServer {
         how: String,
     },
     /// The cost of an eviction, or the news that a known cost is wrong. Only for a server that accepts it
-    /// ([`crate::cost::TAKES_COSTS`]): an older one does not know this message.
-    HoldCost {
+    /// ([`crate::cost::ACCEPTS_COSTS`]): an older one does not know this message.
+    EvictCost {
         /// The key of the cost.
         key: CostKey,
         /// The cost; `None` if a client that relied on a known cost met a failure.
-        cost: Option<HoldCost>,
+        cost: Option<EvictCost>,
     },
 }
 
@@ -202,10 +202,10 @@ impl ToServer {
                 put_text(&mut to, how);
                 PREEMPTION
             }
-            Self::HoldCost { key, cost } => {
+            Self::EvictCost { key, cost } => {
                 to.extend_from_slice(&key.get().to_le_bytes());
-                to.extend_from_slice(&cost.map_or(0, HoldCost::hold_ns).to_le_bytes());
-                to.extend_from_slice(&cost.map_or(0, HoldCost::release_ns).to_le_bytes());
+                to.extend_from_slice(&cost.map_or(0, EvictCost::hold_ns).to_le_bytes());
+                to.extend_from_slice(&cost.map_or(0, EvictCost::release_ns).to_le_bytes());
                 HOLD_COST
             }
         };
@@ -236,11 +236,11 @@ impl ToServer {
             QUEUE_HINTS => Self::QueueHints { queue: QueueId(from.u64()?), hints: from.queue_hints()? },
             PROCESS_HINTS => Self::ProcessHints { hints: from.process_hints()? },
             PREEMPTION => Self::Preemption { in_force: from.level()?, how: from.text()? },
-            HOLD_COST => Self::HoldCost {
+            HOLD_COST => Self::EvictCost {
                 key: CostKey::new(from.u64()?)?,
                 cost: match (from.u64()?, from.u64()?) {
                     (0, 0) => None,
-                    (hold_ns, release_ns) => Some(HoldCost::new(hold_ns, release_ns)?),
+                    (hold_ns, release_ns) => Some(EvictCost::new(hold_ns, release_ns)?),
                 },
             },
             _ => return None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// What a decision is about: under the global scheduler a gang, under the local one a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum UnitId {
+pub enum EntityId {
     /// A process on all its devices.
     Gang(ClientId),
     /// A queue of the deciding process.
@@ -18,7 +18,7 @@ pub enum UnitId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// Who.
-    pub unit: UnitId,
+    pub unit: EntityId,
     /// What.
     pub permit: Permit,
 }

@@ -10,7 +10,7 @@ pub const QUEUES: usize = 256;
 /// The result of a request for one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Fate {
+pub enum SuspendStatus {
     /// The queue is in the requested state.
     Done,
     /// The queue does not exist, is being destroyed, or (in a release) is not evicted. Nothing was done.
@@ -21,11 +21,11 @@ pub enum Fate {
 
 /// A queue and the result for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueFate {
+pub struct QueueSuspendStatus {
     /// Number of the queue within its process, as the driver counts.
     pub queue: u32,
     /// The result.
-    pub fate: Fate,
+    pub fate: SuspendStatus,
 }
 
 /// The results of a request to evict or restore queues.
@@ -36,7 +36,7 @@ pub struct Fates {
     /// Name of the process.
     pub name: String,
     /// The queues of the request.
-    pub queues: Vec<QueueFate>,
+    pub queues: Vec<QueueSuspendStatus>,
     /// All queues of the process that are evicted now.
     pub held: Vec<u32>,
 }

@@ -26,20 +26,20 @@ pub const SERVER_BYTES: usize = 4096;
 /// Bytes of the client's page. Untouched memory costs nothing.
 pub const CLIENT_BYTES: usize = 256 * 1024;
 /// Length of the header of the client's page, in slots.
-pub const HEAD_SLOTS: usize = size_of::<ClientHeader>() / size_of::<Slot>();
+pub const HEADER_SLOTS: usize = size_of::<ClientHeader>() / size_of::<Slot>();
 /// Most queues of a client at a time.
-pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - HEAD_SLOTS;
+pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - HEADER_SLOTS;
 /// Duration of a permission after the server's last renewal.
 pub const LEASE: Duration = Duration::from_millis(500);
 /// Interval at which the server renews every lease.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// [`ServerPage::wants`]: write the eventfd when a queue becomes ready.
-pub const WANTS_READY: u32 = 1;
+pub const EVENT_READY: u32 = 1;
 /// [`ServerPage::wants`]: write the eventfd when a queue becomes idle, because another client waits for it.
-pub const WANTS_IDLE: u32 = 2;
+pub const EVENT_IDLE: u32 = 2;
 /// [`ServerPage::wants`]: keep [`ClientHeader::completed`] up to date, because another client waits.
-pub const WANTS_PROGRESS: u32 = 4;
+pub const EVENT_PROGRESS: u32 = 4;
 
 /// The page that the server writes and the client reads.
 #[derive(Debug)]
@@ -80,13 +80,13 @@ pub struct ClientHeader {
     /// Origin of the times in `holds` ([`crate::cost::CostOrigin::number`]).
     pub cost_origin: AtomicU32,
     /// Statistics of evictions.
-    pub holds: HoldWords,
+    pub holds: EvictCounters,
 }
 
 /// Statistics of the evictions of a client so far, for users and measurements.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct HoldWords {
+pub struct EvictCounters {
     /// Suspensions in which the client's queues were evicted. Written after the other fields.
     pub holds: AtomicU64,
     /// Suspensions in which waiting for the commands in flight was expected to cost less.
@@ -106,7 +106,7 @@ pub struct HoldWords {
     pub failures: AtomicU64,
 }
 
-/// [`HoldWords::expected_ns`]: there is no estimate.
+/// [`EvictCounters::expected_ns`]: there is no estimate.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// One queue on the client's page.
@@ -138,7 +138,7 @@ const _: () = {
     assert!(std::mem::offset_of!(ServerPage, costs) == 32);
     assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));
     assert!(size_of::<Slot>() == 64);
-    assert!((SLOTS + HEAD_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);
+    assert!((SLOTS + HEADER_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);
 };
 
 /// Encodes an activity: 0 for a queue that was never used, else the time, shifted left by one, with bit 0 set

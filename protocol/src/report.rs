@@ -78,13 +78,13 @@ pub struct WindowRow {
 #[serde(deny_unknown_fields)]
 pub struct Holds {
     /// Mechanisms in the order of the trials.
-    pub mechanisms: Vec<HoldRow>,
+    pub mechanisms: Vec<EvictionRow>,
 }
 
 /// The results of one mechanism.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HoldRow {
+pub struct EvictionRow {
     /// Name, as in `XSCHED_KFD_MECHANISM`.
     pub mechanism: String,
     /// The reason why the mechanism was not tried or was refused, or the failure.
@@ -94,9 +94,9 @@ pub struct HoldRow {
     /// Medians of the library's own probe on the first queue of a device.
     pub probe: Option<Probe>,
     /// Times for queues without work.
-    pub idle: Option<HoldTimes>,
+    pub idle: Option<EvictionTimes>,
     /// Times for queues of which one runs a kernel that fills the device.
-    pub busy: Option<HoldTimes>,
+    pub busy: Option<EvictionTimes>,
     /// Duration of that kernel.
     pub busy_kernel_us: u64,
     /// Evictions while the kernel ran, after which it did not end before the restore.
@@ -120,7 +120,7 @@ pub struct Probe {
 /// The duration of the calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HoldTimes {
+pub struct EvictionTimes {
     /// Evictions.
     pub hold_us: Spread,
     /// Restores.

@@ -38,7 +38,7 @@ pub fn private_directories(uid: u32, socket: &Path) -> usize {
 
 /// Returns the reason why a directory is not one that only this user can enter, as the rest of a sentence
 /// that begins with its path, or `None` if it is.
-pub fn fault_of_directory(metadata: &Metadata, uid: u32) -> Option<String> {
+pub fn directory_fault(metadata: &Metadata, uid: u32) -> Option<String> {
     let why = if !metadata.is_dir() {
         "is not a directory".to_owned()
     } else if metadata.uid() != uid {

@@ -3,7 +3,7 @@
 use crate::bounds::Priority;
 use crate::codes::PreemptLevel;
 use crate::event::Event;
-use crate::hint::table::Said;
+use crate::hint::table::HintUpdate;
 use crate::hint::{Hint, Hints, ProcessHints, QueueHints};
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::time::Time;
@@ -161,7 +161,7 @@ impl Queues {
 
     /// Applies the update of a hint to one queue, or to all. A name that the list does not have changes
     /// nothing.
-    pub fn hint(&mut self, queue: Option<QueueId>, update: Said, now: Time) {
+    pub fn hint(&mut self, queue: Option<QueueId>, update: HintUpdate, now: Time) {
         for status in self.0.iter_mut().filter(|status| queue.is_none_or(|queue| queue == status.queue)) {
             let mut hints = Hints { priority: status.priority, queue: status.hints, ..Hints::default() };
             update.apply(&mut hints, now);

@@ -9,7 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 use protocol::bounds::{Cap, Priority, Timeslice};
 use protocol::codes::PreemptLevel;
-use protocol::cost::{CostKey, HoldCost, MOST_NS};
+use protocol::cost::{CostKey, EvictCost, MOST_NS};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
@@ -54,17 +54,17 @@ fn to_server() -> impl Strategy<Value = ToServer> {
             .prop_map(|(queue, hints)| ToServer::QueueHints { queue: QueueId(queue), hints: hints.queue }),
         hints().prop_map(|hints| ToServer::ProcessHints { hints: hints.process }),
         (level(), text()).prop_map(|(in_force, how)| ToServer::Preemption { in_force, how }),
-        (1..=u64::MAX, option::of((1..=MOST_NS, 1..=MOST_NS))).prop_map(|(key, cost)| ToServer::HoldCost {
+        (1..=u64::MAX, option::of((1..=MOST_NS, 1..=MOST_NS))).prop_map(|(key, cost)| ToServer::EvictCost {
             key: CostKey::new(key).expect("not 0"),
-            cost: cost.and_then(|(hold_ns, release_ns)| HoldCost::new(hold_ns, release_ns)),
+            cost: cost.and_then(|(hold_ns, release_ns)| EvictCost::new(hold_ns, release_ns)),
         }),
     ]
 }
 
 #[test]
 fn cost_out_of_range_is_refused() {
-    let cost = HoldCost::new(5, 6);
-    let told = ToServer::HoldCost { key: CostKey::MIN, cost };
+    let cost = EvictCost::new(5, 6);
+    let told = ToServer::EvictCost { key: CostKey::MIN, cost };
     let Frame { kind, payload } = one_frame(&told.encode());
     for (place, number) in [(0, 0), (8, 0), (16, 0), (8, MOST_NS + 1), (16, u64::MAX)] {
         let mut payload = payload.clone();

@@ -12,7 +12,7 @@ use protocol::codes::PreemptLevel;
 use protocol::event::Event;
 use protocol::hint::Hint;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{Operation, Permit, Reason, Rival, Throttle, UnitId, Window};
+use protocol::operation::{EntityId, Operation, Permit, Reason, Rival, Throttle, Window};
 use protocol::rank_reason::{Label, RankReason, RankValue};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
@@ -68,8 +68,8 @@ fn rank_reason() -> impl Strategy<Value = RankReason> {
 
 fn operation() -> impl Strategy<Value = Operation> {
     let unit = prop_oneof![
-        any::<u64>().prop_map(|client| UnitId::Gang(ClientId(client))),
-        queue().prop_map(UnitId::Queue),
+        any::<u64>().prop_map(|client| EntityId::Gang(ClientId(client))),
+        queue().prop_map(EntityId::Queue),
     ];
     let rival =
         (any::<u32>(), queue(), any::<u32>(), rank_reason()).prop_map(|(pid, queue, device, reason)| Rival {

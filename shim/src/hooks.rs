@@ -90,16 +90,16 @@ macro_rules! hook {
         $crate::hooks::drain::default($call, false, |real| $crate::hooks::copy_wide::described_waits(real, $params), |real| real($params))
     };
     (hipMemcpyFromSymbol, $call:expr, $scope:tt, ($dst:expr, $symbol:expr, $bytes:expr, $offset:expr, $kind:expr)) => {
-        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $bytes), |real| real($dst, $symbol, $bytes, $offset, $kind))
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy_to_host(real, $dst, $bytes), |real| real($dst, $symbol, $bytes, $offset, $kind))
     };
     (hipMemcpyFromArray, $call:expr, $scope:tt, ($dst:expr, $array:expr, $x:expr, $y:expr, $bytes:expr, $kind:expr)) => {
-        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $bytes), |real| real($dst, $array, $x, $y, $bytes, $kind))
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy_to_host(real, $dst, $bytes), |real| real($dst, $array, $x, $y, $bytes, $kind))
     };
     (hipMemcpy2DFromArray, $call:expr, $scope:tt, ($dst:expr, $pitch:expr, $array:expr, $x:expr, $y:expr, $width:expr, $height:expr, $kind:expr)) => {
-        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $array, $x, $y, $width, $height, $kind))
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy_to_host(real, $dst, $width.saturating_mul($height)), |real| real($dst, $pitch, $array, $x, $y, $width, $height, $kind))
     };
     (hipMemcpyAtoH, $call:expr, $scope:tt, ($dst:expr, $array:expr, $offset:expr, $bytes:expr)) => {
-        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::landing(real, $dst, $bytes), |real| real($dst, $array, $offset, $bytes))
+        $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::copy_to_host(real, $dst, $bytes), |real| real($dst, $array, $offset, $bytes))
     };
     (hipMemcpyToSymbol, $call:expr, $scope:tt, ($symbol:expr, $src:expr, $bytes:expr, $offset:expr, $kind:expr)) => {
         $crate::hooks::drain::default($call, false, |real| ::hal_hip::waits::leaving(real, $bytes), |real| real($symbol, $src, $bytes, $offset, $kind))

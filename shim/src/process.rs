@@ -33,7 +33,7 @@ use hal_hip::exclusion;
 use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::{HipDevice, HipQueue};
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::hipStream_t;
 use host::thread_qos;
 use parking_lot::{Mutex, RwLockWriteGuard};
@@ -58,7 +58,7 @@ pub(crate) struct Base {
     pub(crate) streams: HandleMap<Stream>,
     /// The destroyed streams, to be reused.
     pub(crate) retired: Mutex<Vec<&'static Stream>>,
-    real: OnceLock<Option<&'static Real>>,
+    real: OnceLock<Option<&'static RuntimeFunctions>>,
     /// Held while the [`Process`] is made.
     making: Mutex<()>,
 }
@@ -66,7 +66,7 @@ pub(crate) struct Base {
 /// The state from the first queue on.
 pub(crate) struct Process {
     pub(crate) base: &'static Base,
-    pub(crate) real: &'static Real,
+    pub(crate) real: &'static RuntimeFunctions,
     pub(crate) domain: Domain,
     pub(crate) events: Events,
     pub(crate) graphs: Graphs,
@@ -204,18 +204,19 @@ impl Base {
     }
 
     /// Returns the functions of the runtime, if it has them all and a device.
-    pub(crate) fn real(&self) -> Option<&'static Real> {
+    pub(crate) fn real(&self) -> Option<&'static RuntimeFunctions> {
         if let Some(real) = self.real.get() {
             return *real;
         }
-        let real: Option<&'static Real> = functions::real().map(|real| &*Box::leak(Box::new(real)));
+        let real: Option<&'static RuntimeFunctions> =
+            functions::real().map(|real| &*Box::leak(Box::new(real)));
         // Not stored if there is none: a runtime without a device may have one later.
         if real.is_some() { *self.real.get_or_init(|| real) } else { None }
     }
 }
 
 impl Process {
-    fn new(base: &'static Base, real: &'static Real, scheduler: Scheduler) -> Self {
+    fn new(base: &'static Base, real: &'static RuntimeFunctions, scheduler: Scheduler) -> Self {
         let config = xqueue::Config {
             // A queue's own permission limits it: a stream without an XQueue is never suspended.
             permission: Permission::unlimited(),
@@ -288,7 +289,7 @@ impl Process {
     /// wait for that callback.
     #[cold]
     pub(crate) fn apart(&'static self) -> Option<RwLockWriteGuard<'static, ()>> {
-        (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::setting_arguments)
+        (self.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::lock_graph_arguments)
     }
 
     /// Excludes launches during a call that makes a graph executable: 6.0 to 6.2 may make its packets then

@@ -121,20 +121,20 @@ fn a_program_that_decides_for_itself_needs_no_server() {
     let case = |variables: &[(&str, &str)]| {
         let (program, pid) = stage.preloaded(&[], variables);
         let (code, said) = doctor(&stage, &[&pid]);
-        assert!(line(&said, "server").starts_with("note  server    no xserver runs here"), "{said}");
+        assert!(line(&said, "server").starts_with("note  server    no xserver runs: "), "{said}");
         program.finish().expect_success();
         (code, line(&said, "schedule").to_owned())
     };
     let (code, said) = case(&[("XSCHED_POLICY", "HPF")]);
-    assert!(code == Some(0) && said.contains("for itself by the policy HPF"), "{said}");
+    assert!(code == Some(0) && said.contains("by the policy HPF, without a server"), "{said}");
     let (code, said) = case(&[("XSCHED_SCHEDULER", "APP")]);
-    assert!(code == Some(0) && said.contains("(as XSCHED_SCHEDULER says)"), "{said}");
+    assert!(code == Some(0) && said.contains("(because of XSCHED_SCHEDULER)"), "{said}");
     let (code, said) = case(&[("XSCHED_SCHEDULER", "GLB")]);
     assert!(code == Some(1) && said.starts_with("BAD   schedule  it runs unscheduled"), "{said}");
 }
 
 #[test]
-fn of_a_process_that_is_not_there_only_that_is_said() {
+fn process_that_does_not_exist_is_the_only_finding() {
     let stage = Stage::new();
     let (code, said) = doctor(&stage, &["2147483647"]);
     assert_eq!(
@@ -149,7 +149,7 @@ fn of_a_process_that_is_not_there_only_that_is_said() {
     let cat = tests::until("it runs", || stage.keep.program()).as_raw_nonzero().to_string();
     let (code, said) = doctor(&stage, &[&cat]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(line(&said, "driver").contains("does not use the KFD (yet)"), "{said}");
+    assert!(line(&said, "driver").contains("has not used the KFD yet"), "{said}");
 }
 
 /// Levels that wait for running kernels are allowed on a simulated device only.

@@ -220,7 +220,7 @@ fn foreign_file_is_not_replaced() {
     fs::write(prefix.join("bin/xcli"), "another's").expect("a file");
     let before = tree(&prefix);
     let refused = install(&archive(directory.path(), &[]), &prefix, &[]);
-    assert!(!refused.status.success() && text(&refused).contains("bin/xcli is there"), "{}", text(&refused));
+    assert!(!refused.status.success() && text(&refused).contains("bin/xcli exists"), "{}", text(&refused));
     assert_eq!(tree(&prefix), before);
     assert_eq!(fs::read_to_string(prefix.join("bin/xcli")).expect("a file"), "another's");
 }

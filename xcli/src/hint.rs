@@ -7,7 +7,7 @@ use crate::hint_options::HintOptions;
 use crate::output::print;
 use crate::table::plain;
 use anyhow::anyhow;
-use protocol::control::{Request, Said, Target};
+use protocol::control::{HintUpdate, Request, Target};
 use protocol::hint::table::Scope;
 use protocol::ids::{Pid, QueueId};
 
@@ -44,9 +44,9 @@ impl HintArgs {
         Target { pid: self.pid.map(Pid), queue: self.queue.map(QueueId) }
     }
 
-    fn said(&self) -> Result<Vec<Said>, Error> {
+    fn said(&self) -> Result<Vec<HintUpdate>, Error> {
         let said = self.options.hints.clone();
-        let of_all = |said: &Said| said.spec().scope == Scope::AnyProcess;
+        let of_all = |said: &HintUpdate| said.spec().scope == Scope::AnyProcess;
         if self.target() == Target::default() && !said.iter().all(of_all) {
             return Err(Error::Usage("specify a target: --pid PID or -x QUEUE"));
         }

@@ -3,7 +3,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _, ValueParser};
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
-use protocol::control::Said;
+use protocol::control::HintUpdate;
 use protocol::hint::table::{HINTS, HintSpec, Values};
 
 /// The hints of a command line, in the order of the table. A program to start takes only the hints that have a variable
@@ -11,7 +11,7 @@ use protocol::hint::table::{HINTS, HintSpec, Values};
 #[derive(Debug)]
 pub struct HintOptions<const RUNNING: bool> {
     /// The hints given.
-    pub hints: Vec<Said>,
+    pub hints: Vec<HintUpdate>,
 }
 
 impl<const RUNNING: bool> HintOptions<RUNNING> {
@@ -21,7 +21,7 @@ impl<const RUNNING: bool> HintOptions<RUNNING> {
 
     /// Returns for each hint its option, its variable and the variable's value, which is missing if the hint is taken back.
     pub fn variables(&self) -> Vec<(String, &'static str, Option<String>)> {
-        let variable = |said: &Said| {
+        let variable = |said: &HintUpdate| {
             let spec = said.spec();
             Some((format!("--{}", spec.name), spec.variable.as_ref()?.name, said.text()))
         };
@@ -33,7 +33,7 @@ impl<const RUNNING: bool> clap::FromArgMatches for HintOptions<RUNNING> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let of_row = |spec: &HintSpec| match spec.values {
             Values::Flag => matches.get_flag(spec.name).then(|| spec.from_number(1)).flatten(),
-            _ => matches.get_one::<Said>(spec.name).copied(),
+            _ => matches.get_one::<HintUpdate>(spec.name).copied(),
         };
         Ok(Self { hints: Self::specs().filter_map(of_row).collect() })
     }

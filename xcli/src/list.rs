@@ -3,7 +3,7 @@
 use crate::suspend;
 use crate::table::{self, Column, Line, duration, plain};
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, InForce, List, Preemption, Queue, QueueState, Server};
+use protocol::control::{Client, List, PolicyInForce, Preemption, Queue, QueueState, Server};
 use protocol::cost::CostOrigin;
 use protocol::operation::Reason;
 use protocol::slow::SlowPath;
@@ -44,7 +44,7 @@ fn server(server: &Server) -> String {
     let Server { pid, policy, policies, on, uptime_ms, guard_runs, .. } = server;
     let decides = if *on { "on" } else { "off (every program runs unscheduled)" };
     let runs = if *guard_runs == 1 { "run" } else { "runs" };
-    let of_device = |InForce { ruling, .. }: &InForce| {
+    let of_device = |PolicyInForce { ruling, .. }: &PolicyInForce| {
         ruling.device.map(|device| format!(", {} on device {device}", plain(&ruling.policy)))
     };
     let others: String = policies.iter().filter_map(of_device).collect();
@@ -183,7 +183,7 @@ fn uptime(uptime: Duration) -> String {
 pub(crate) mod tests {
     use super::*;
     use protocol::bounds::Priority;
-    use protocol::control::Ruling;
+    use protocol::control::PolicyOrder;
     use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
     use protocol::operation::{Permit, Window};
@@ -191,9 +191,10 @@ pub(crate) mod tests {
     use protocol::time::Time;
 
     /// A policy without parameters.
-    pub fn in_force(policy: &str, device: Option<u32>) -> InForce {
-        let ruling = Ruling { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) };
-        InForce { ruling, counted: [].into() }
+    pub fn in_force(policy: &str, device: Option<u32>) -> PolicyInForce {
+        let ruling =
+            PolicyOrder { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) };
+        PolicyInForce { ruling, counted: [].into() }
     }
 
     fn queue(id: u64, priority: i64, state: QueueState, counts: Counts) -> Queue {

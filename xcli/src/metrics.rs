@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use protocol::control::{Client, InForce, List, Queue, Ruling, Server};
+use protocol::control::{Client, List, PolicyInForce, PolicyOrder, Queue, Server};
 use protocol::outside::Held;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
@@ -96,10 +96,10 @@ fn server(registry: &mut Registry, server: &Server) {
     });
 }
 
-fn policies(registry: &mut Registry, all: &[InForce]) {
+fn policies(registry: &mut Registry, all: &[PolicyInForce]) {
     /// A named value of a policy.
-    type Named<'a> = (&'a Ruling, &'a String, f64);
-    let labels = |ruling: &Ruling| {
+    type Named<'a> = (&'a PolicyOrder, &'a String, f64);
+    let labels = |ruling: &PolicyOrder| {
         let mut labels = vec![("policy", ruling.policy.clone())];
         labels.extend(ruling.device.map(|device| ("device", device.to_string())));
         labels
@@ -116,7 +116,7 @@ fn policies(registry: &mut Registry, all: &[InForce]) {
         "policy_in_force",
         "1 for the policy of all devices, and for each policy of a single device",
         all,
-        |one: &InForce| (labels(&one.ruling), Some(1.0)),
+        |one: &PolicyInForce| (labels(&one.ruling), Some(1.0)),
     );
     let values: Vec<Named<'_>> = all
         .iter()

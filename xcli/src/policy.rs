@@ -7,7 +7,7 @@ use crate::output::{print, warn};
 use crate::table::{self, Column, Line, plain};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use policies::{named, registry};
-use protocol::control::{InForce, Parameter, Policies, Policy, Request, Ruling};
+use protocol::control::{Parameter, Policies, Policy, PolicyInForce, PolicyOrder, Request};
 use protocol::ids::DeviceId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -163,9 +163,9 @@ fn parameter(parameter: &Parameter) -> String {
 }
 
 /// Formats each policy in force on a line, optionally followed by its counters.
-fn in_force(all: &[InForce], counts: bool) -> String {
+fn in_force(all: &[PolicyInForce], counts: bool) -> String {
     let mut text = String::new();
-    for InForce { ruling, counted } in all {
+    for PolicyInForce { ruling, counted } in all {
         let policy = plain(&named::text(ruling));
         // Writing to a String cannot fail.
         let _ = match ruling.device {
@@ -187,7 +187,7 @@ fn set(
     device: Option<DeviceId>,
     parameters: &Parameters,
 ) -> anyhow::Result<()> {
-    let ruling = Ruling { policy: policy.to_owned(), values: parameters.0.clone(), device };
+    let ruling = PolicyOrder { policy: policy.to_owned(), values: parameters.0.clone(), device };
     let choice = match named::choice(&ruling) {
         Ok(choice) => choice,
         Err(error) => return Err(Error::Policy(error).into()),
@@ -197,7 +197,7 @@ fn set(
     }
     ask::order(
         endpoint,
-        &Request::SetPolicy(Ruling { policy: choice.row.kind.name().to_owned(), ..ruling }),
+        &Request::SetPolicy(PolicyOrder { policy: choice.row.kind.name().to_owned(), ..ruling }),
     )?;
     show(endpoint, device)
 }

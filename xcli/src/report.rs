@@ -256,10 +256,10 @@ fn conforming(made: Result<Conformance, Error>) -> (Option<Conformance>, Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::report::HoldRow;
+    use protocol::report::EvictionRow;
 
-    fn row(mechanism: &str, error: Option<&str>, interrupted: u64, stood: u64) -> HoldRow {
-        HoldRow {
+    fn row(mechanism: &str, error: Option<&str>, interrupted: u64, stood: u64) -> EvictionRow {
+        EvictionRow {
             mechanism: mechanism.to_owned(),
             error: error.map(str::to_owned),
             queues: 1,
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn one_working_mechanism_is_enough() {
-        let holds = |rows: Vec<HoldRow>| held(Ok(Holds { mechanisms: rows }));
+        let holds = |rows: Vec<EvictionRow>| held(Ok(Holds { mechanisms: rows }));
         let (made, error) =
             holds(vec![row("update-queue", None, 4, 4), row("debug-trap", Some("old"), 0, 0)]);
         assert_eq!((made.as_ref().and_then(mechanism), error), (Some("update-queue"), None));

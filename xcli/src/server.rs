@@ -10,7 +10,7 @@ use crate::endpoint::Endpoint;
 use crate::table::plain;
 use anyhow::{Context as _, bail, ensure};
 use protocol::control::Request;
-use protocol::socket::{fault_of_directory, private_directories};
+use protocol::socket::{directory_fault, private_directories};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -164,7 +164,7 @@ fn log_file(socket: &Path) -> anyhow::Result<File> {
         // A link is not followed.
         let about = fs::symlink_metadata(folder);
         let about = about.with_context(|| format!("cannot look at {}", folder.display()))?;
-        if let Some(fault) = fault_of_directory(&about, uid) {
+        if let Some(fault) = directory_fault(&about, uid) {
             bail!("{} {fault}", folder.display());
         }
     }

@@ -8,7 +8,7 @@ use crate::table::{self, Column, Line, duration, plain};
 use anyhow::anyhow;
 use protocol::control::{Reply, Request};
 use protocol::ids::Pid;
-use protocol::outside::{Fate, Fates, Held, Snapshot};
+use protocol::outside::{Fates, Held, Snapshot, SuspendStatus};
 use std::time::Duration;
 
 /// The time limit. The driver waits up to 9 s for a queue (its parameter `queue_preemption_timeout_ms`), for
@@ -63,7 +63,7 @@ pub fn order(order: Order, endpoint: &Endpoint, pid: u32, queues: &[u32]) -> any
 
 /// Formats what was done; nothing if no queue changed.
 pub fn text(order: Order, endpoint: &Endpoint, fates: &Fates) -> Option<String> {
-    let done = numbers(fates, Fate::Done);
+    let done = numbers(fates, SuspendStatus::Done);
     if done.is_empty() {
         return None;
     }
@@ -81,7 +81,7 @@ pub fn text(order: Order, endpoint: &Endpoint, fates: &Fates) -> Option<String> 
 
 /// Formats the failures, one line for each kind.
 pub fn faults(order: Order, fates: &Fates) -> Vec<String> {
-    let of = |fate: Fate, what: &str| {
+    let of = |fate: SuspendStatus, what: &str| {
         let queues = numbers(fates, fate);
         (!queues.is_empty()).then(|| format!("process {}, queue {}: {what}", fates.pid, joined(&queues)))
     };
@@ -89,12 +89,13 @@ pub fn faults(order: Order, fates: &Fates) -> Vec<String> {
         Order::Suspend => "there is no such queue, or the driver is just changing it",
         Order::Resume => "this server has not suspended it",
     };
-    let invalid = of(Fate::Invalid, invalid);
-    let failed = of(Fate::Failed, "the hardware did not respond, and the state of the queue is unknown");
+    let invalid = of(SuspendStatus::Invalid, invalid);
+    let failed =
+        of(SuspendStatus::Failed, "the hardware did not respond, and the state of the queue is unknown");
     [invalid, failed].into_iter().flatten().collect()
 }
 
-fn numbers(fates: &Fates, fate: Fate) -> Vec<u32> {
+fn numbers(fates: &Fates, fate: SuspendStatus) -> Vec<u32> {
     fates.queues.iter().filter(|queue| queue.fate == fate).map(|queue| queue.queue).collect()
 }
 
@@ -131,17 +132,18 @@ pub fn look(endpoint: &Endpoint, pid: u32) -> Option<Snapshot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::outside::{HeldQueue, QueueFate};
+    use protocol::outside::{HeldQueue, QueueSuspendStatus};
 
-    fn fates(queues: &[(u32, Fate)], held: &[u32]) -> Fates {
-        let queues = queues.iter().map(|(queue, fate)| QueueFate { queue: *queue, fate: *fate }).collect();
+    fn fates(queues: &[(u32, SuspendStatus)], held: &[u32]) -> Fates {
+        let queues =
+            queues.iter().map(|(queue, fate)| QueueSuspendStatus { queue: *queue, fate: *fate }).collect();
         Fates { pid: Pid(42), name: "train\n".to_owned(), queues, held: held.to_vec() }
     }
 
     #[test]
     fn result_lists_done_and_failed_queues() {
         let here = Endpoint::default();
-        let all = fates(&[(1, Fate::Done), (3, Fate::Done)], &[1, 3]);
+        let all = fates(&[(1, SuspendStatus::Done), (3, SuspendStatus::Done)], &[1, 3]);
         let want = "process 42 (train?): suspended queues 1, 3; `xcli resume 42` resumes it\n";
         assert_eq!(text(Order::Suspend, &here, &all).as_deref(), Some(want));
         assert!(faults(Order::Suspend, &all).is_empty());
@@ -149,10 +151,13 @@ mod tests {
         let night = Endpoint { options: "-p night".to_owned(), ..Endpoint::default() };
         let want = "process 42 (train?): suspended queues 1, 3; `xcli -p night resume 42` resumes it\n";
         assert_eq!(text(Order::Suspend, &night, &all).as_deref(), Some(want));
-        let one = fates(&[(1, Fate::Done)], &[3]);
+        let one = fates(&[(1, SuspendStatus::Done)], &[3]);
         let want = "process 42 (train?): resumed queue 1; still suspended: 3\n";
         assert_eq!(text(Order::Resume, &here, &one).as_deref(), Some(want));
-        let none = fates(&[(1, Fate::Invalid), (2, Fate::Failed), (9, Fate::Invalid)], &[]);
+        let none = fates(
+            &[(1, SuspendStatus::Invalid), (2, SuspendStatus::Failed), (9, SuspendStatus::Invalid)],
+            &[],
+        );
         assert_eq!(text(Order::Resume, &here, &none), None);
         let resumed = &faults(Order::Resume, &none)[0];
         assert_eq!(resumed, "process 42, queue 1, 9: this server has not suspended it");

@@ -4,7 +4,7 @@ mod common;
 
 use common::{TestDir, empty_list, finish};
 use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
-use protocol::control::{InForce, List, Policies, Reply, Request, Ruling, Said, Target};
+use protocol::control::{HintUpdate, List, Policies, PolicyInForce, PolicyOrder, Reply, Request, Target};
 use protocol::frame::Frame;
 use protocol::hint::Laxity;
 use protocol::ids::{DeviceId, Pid, QueueId};
@@ -159,11 +159,13 @@ fn is_usage(dir: &TestDir, words: &[&str], sentence: &str) {
 #[test]
 fn policies_are_set_with_both_syntaxes() {
     let dir = TestDir::new();
-    let ruling = |device| Ruling { policy: "HPF".to_owned(), values: [].into(), device };
+    let ruling = |device| PolicyOrder { policy: "HPF".to_owned(), values: [].into(), device };
     let own = ruling(Some(DeviceId(7)));
     let policies = Policies {
         policies: vec![],
-        in_force: [ruling(None), own.clone()].map(|ruling| InForce { ruling, counted: [].into() }).into(),
+        in_force: [ruling(None), own.clone()]
+            .map(|ruling| PolicyInForce { ruling, counted: [].into() })
+            .into(),
         devices: vec![],
     };
     let answered = policies.clone();
@@ -187,7 +189,7 @@ fn policies_are_set_with_both_syntaxes() {
     for line in ["EDF --slack-ms 2.5 --device 7", "--device=7 --slack-ms=2.5 edf"] {
         let (code, ..) = finish(dir.xcli().args(["policy", "set"]).args(line.split(' ')));
         let values = [("slack-ms".to_owned(), 2.5)].into();
-        let edf = Ruling { policy: "EDF".to_owned(), values, ..own.clone() };
+        let edf = PolicyOrder { policy: "EDF".to_owned(), values, ..own.clone() };
         assert_eq!((code, &asked()[0]), (Some(0), &Request::SetPolicy(edf)));
     }
     // The option for the server can stand anywhere.
@@ -245,34 +247,37 @@ fn hints_are_sent_for_their_target() {
     let priority = |number| Priority::try_from(number).unwrap();
     let queue = |queue| Target { pid: None, queue: Some(QueueId(queue)) };
     let process = Target { pid: Some(Pid(42)), queue: None };
-    let cases: [(&str, Target, Vec<Said>); 11] = [
-        ("-x 7 -p -10", queue(7), vec![Said::Priority(priority(-10))]),
-        ("-x 0x10 -p 255", queue(16), vec![Said::Priority(Priority::MAX)]),
-        ("--pid 42 -u 30", process, vec![Said::Utilization(Utilization::try_from(30).unwrap())]),
-        ("-t 5000", Target::default(), vec![Said::Timeslice(Timeslice::DEFAULT)]),
+    let cases: [(&str, Target, Vec<HintUpdate>); 11] = [
+        ("-x 7 -p -10", queue(7), vec![HintUpdate::Priority(priority(-10))]),
+        ("-x 0x10 -p 255", queue(16), vec![HintUpdate::Priority(Priority::MAX)]),
+        ("--pid 42 -u 30", process, vec![HintUpdate::Utilization(Utilization::try_from(30).unwrap())]),
+        ("-t 5000", Target::default(), vec![HintUpdate::Timeslice(Timeslice::DEFAULT)]),
         (
             "--pid 42 --deadline 900 --kdeadline -1",
             process,
-            vec![Said::Deadline(NonZeroU64::new(900)), Said::KDeadline(None)],
+            vec![HintUpdate::Deadline(NonZeroU64::new(900)), HintUpdate::KDeadline(None)],
         ),
         (
             "-x 7 --laxity 100,-5,5",
             queue(7),
-            vec![Said::Laxity(Some(Laxity { us: 100, lax: priority(-5), critical: priority(5) }))],
+            vec![HintUpdate::Laxity(Some(Laxity { us: 100, lax: priority(-5), critical: priority(5) }))],
         ),
         (
             "-x 7 --laxity -1 --arrival 300 --preemptible off",
             queue(7),
-            vec![Said::Laxity(None), Said::Preemptible(false), Said::Arrival(Some(300))],
+            vec![HintUpdate::Laxity(None), HintUpdate::Preemptible(false), HintUpdate::Arrival(Some(300))],
         ),
-        ("--pid 42 --window --job 3", process, vec![Said::Job(NonZeroU64::new(3)), Said::Window]),
-        ("--pid 42 --job 0", process, vec![Said::Job(None)]),
+        ("--pid 42 --window --job 3", process, vec![HintUpdate::Job(NonZeroU64::new(3)), HintUpdate::Window]),
+        ("--pid 42 --job 0", process, vec![HintUpdate::Job(None)]),
         (
             "--pid 42 -u 80 --cap 30",
             process,
-            vec![Said::Utilization(Utilization::try_from(80).unwrap()), Said::Cap(Cap::try_from(30).ok())],
+            vec![
+                HintUpdate::Utilization(Utilization::try_from(80).unwrap()),
+                HintUpdate::Cap(Cap::try_from(30).ok()),
+            ],
         ),
-        ("--pid 42 --cap -1", process, vec![Said::Cap(None)]),
+        ("--pid 42 --cap -1", process, vec![HintUpdate::Cap(None)]),
     ];
     for (line, of, said) in cases {
         let (code, out, err) = finish(dir.xcli().arg("hint").args(line.split(' ')));

@@ -5,12 +5,13 @@ mod common;
 use common::{TestDir, empty_list, finish};
 use protocol::control::{List, Reply, Request};
 use protocol::ids::Pid;
-use protocol::outside::{Fate, Fates, Held, HeldQueue, QueueFate};
+use protocol::outside::{Fates, Held, HeldQueue, QueueSuspendStatus, SuspendStatus};
 
 const PID: Pid = Pid(4242);
 
-fn fates(queues: &[(u32, Fate)], held: &[u32]) -> Reply {
-    let queues = queues.iter().map(|(queue, fate)| QueueFate { queue: *queue, fate: *fate }).collect();
+fn fates(queues: &[(u32, SuspendStatus)], held: &[u32]) -> Reply {
+    let queues =
+        queues.iter().map(|(queue, fate)| QueueSuspendStatus { queue: *queue, fate: *fate }).collect();
     Reply::Fates(Fates { pid: PID, name: "train".to_owned(), queues, held: held.to_vec() })
 }
 
@@ -19,10 +20,10 @@ fn result_of_each_queue_is_printed() {
     let dir = TestDir::new();
     let requests = dir.serve(|request| match request {
         Request::Hold { queues, .. } if queues.is_empty() => {
-            fates(&[(1, Fate::Done), (2, Fate::Done)], &[1, 2])
+            fates(&[(1, SuspendStatus::Done), (2, SuspendStatus::Done)], &[1, 2])
         }
-        Request::Hold { .. } => fates(&[(1, Fate::Done), (9, Fate::Invalid)], &[1]),
-        Request::Release { .. } => fates(&[(1, Fate::Done)], &[2]),
+        Request::Hold { .. } => fates(&[(1, SuspendStatus::Done), (9, SuspendStatus::Invalid)], &[1]),
+        Request::Release { .. } => fates(&[(1, SuspendStatus::Done)], &[2]),
         _ => Reply::Done,
     });
     let (code, out, err) = finish(dir.xcli().args(["suspend", "4242"]));
@@ -43,7 +44,7 @@ fn result_of_each_queue_is_printed() {
 
     let (code, out, _) = finish(dir.xcli().args(["resume", "4242", "--queue", "1", "--json"]));
     assert_eq!(code, Some(0));
-    let Reply::Fates(want) = fates(&[(1, Fate::Done)], &[2]) else { unreachable!() };
+    let Reply::Fates(want) = fates(&[(1, SuspendStatus::Done)], &[2]) else { unreachable!() };
     assert_eq!(serde_json::from_str::<Fates>(&out).expect("JSON"), want);
     assert_eq!(requests.lock().unwrap().pop(), Some(Request::Release { pid: PID, queues: vec![1] }));
 }

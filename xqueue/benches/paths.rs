@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use xqueue::{
-    Config, CostKey, DeviceId, Direct, Domain, Footprint, HwCommand, HwDevice, HwError, HwQueue, HwResult,
-    LaunchConfig, Mark, OrderClass, Permission, QueueConfig, ResumeFlags, Spec, SuspendFlags, TestMode,
-    Unobserved, XQueue,
+    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Footprint, HwCommand, HwDevice, HwError, HwQueue,
+    HwResult, LaunchConfig, Marker, NullObserver, OrderClass, Permission, QueueConfig, ResumeFlags,
+    SuspendFlags, TestMode, XQueue,
 };
 
 struct Null(AtomicU64);
@@ -22,13 +22,13 @@ impl HwDevice for Null {
 }
 
 impl HwQueue for Null {
-    fn record_mark(&self) -> Result<Mark, HwError> {
-        Ok(Mark(self.0.fetch_add(1, Ordering::Relaxed)))
+    fn record_marker(&self) -> Result<Marker, HwError> {
+        Ok(Marker(self.0.fetch_add(1, Ordering::Relaxed)))
     }
-    fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
         Ok(true)
     }
-    fn release_mark(&self, _: Mark) {}
+    fn release_marker(&self, _: Marker) {}
     fn synchronize(&self) -> HwResult {
         Ok(())
     }
@@ -60,7 +60,7 @@ struct Bed {
 }
 
 fn bed(permission: Permission, launch: LaunchConfig, test: TestMode) -> Bed {
-    let domain = Domain::new(Config { permission, test, ..Config::default() }, Arc::new(Unobserved));
+    let domain = Domain::new(Config { permission, test, ..Config::default() }, Arc::new(NullObserver));
     domain.add_device(DeviceId(0), Arc::new(Null(AtomicU64::new(0))));
     let config = QueueConfig { class: OrderClass::Blocking, launch, ..QueueConfig::default() };
     // A program has more than one stream.
@@ -84,7 +84,7 @@ fn per_call(body: impl FnOnce()) -> f64 {
 
 fn direct(queue: &XQueue) {
     let mut refused = 0;
-    let spec = Spec::new(CostKey(7));
+    let spec = CommandSpec::new(CostKey(7));
     for n in 0..CALLS {
         // The watcher may be checking the queue for a moment.
         if queue.try_direct(&spec, || real_call(n)) == Direct::NotNow {
@@ -121,7 +121,7 @@ fn main() {
     let adaptive = bed(Permission::limited(), LaunchConfig::Adaptive, TestMode::Off);
     let fixed = bed(Permission::limited(), LaunchConfig::from_settings(Some(16), Some(8)), TestMode::Off);
     let deferred = bed(Permission::unlimited(), LaunchConfig::Adaptive, TestMode::Defer);
-    let spec = Spec::new(CostKey(7));
+    let spec = CommandSpec::new(CostKey(7));
     let mut rows: [Vec<f64>; 8] = Default::default();
     for _ in 0..BLOCKS {
         let bare = per_call(|| {

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use xqueue::{
-    Config, CostKey, DeviceId, Direct, Domain, HwCommand, HwDevice, HwError, HwQueue, HwResult, Mark,
-    QueueConfig, Spec, Unobserved,
+    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, HwCommand, HwDevice, HwError, HwQueue, HwResult,
+    Marker, NullObserver, QueueConfig,
 };
 
 struct State {
@@ -47,19 +47,19 @@ impl HwDevice for Timed {
 }
 
 impl HwQueue for Timed {
-    fn record_mark(&self) -> Result<Mark, HwError> {
+    fn record_marker(&self) -> Result<Marker, HwError> {
         let mut state = self.state();
         state.recorded += 1;
         let mark = (state.recorded, state.end);
         state.marks.push_back(mark);
-        Ok(Mark(mark.0))
+        Ok(Marker(mark.0))
     }
-    fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, mark: Marker) -> Result<bool, HwError> {
         let mut state = self.state();
         state.queries += 1;
         Ok(state.marks.iter().any(|(id, end)| *id == mark.0 && *end <= Instant::now()))
     }
-    fn release_mark(&self, mark: Mark) {
+    fn release_marker(&self, mark: Marker) {
         self.state().marks.retain(|(id, _)| *id != mark.0);
     }
     fn synchronize(&self) -> HwResult {
@@ -83,7 +83,7 @@ impl HwCommand for Kernel {
 fn main() {
     println!("kernel_us   busy queries");
     for micros in [10, 30, 50, 90, 150, 250, 400, 1000, 3000] {
-        let domain = Domain::new(Config::default(), Arc::new(Unobserved));
+        let domain = Domain::new(Config::default(), Arc::new(NullObserver));
         let hw = Arc::new(Timed(Mutex::new(State {
             end: Instant::now(),
             marks: VecDeque::new(),
@@ -96,7 +96,7 @@ fn main() {
             .expect("the device is known");
         let takes = Duration::from_micros(micros);
         let count = u32::try_from((300_000 / micros).max(100)).expect("small");
-        let spec = Spec::new(CostKey(micros));
+        let spec = CommandSpec::new(CostKey(micros));
         let begun = Instant::now();
         for _ in 0..count {
             if queue.try_direct(&spec, || hw.execute(takes)) == Direct::NotNow {

@@ -10,7 +10,7 @@ use crate::hw::{HwDevice, HwQueue, Observer};
 use crate::ids::{DeviceId, Ticket};
 use crate::permission::Permission;
 use crate::state::device::{Core, Loops};
-use crate::state::flight::{DENSE, Proof, SPARSE};
+use crate::state::flight::{CompletionSnapshot, DENSE, SPARSE};
 use crate::state::queue::{Scope, XQueue};
 use crate::sync::{Ordering, now, pause};
 use crate::threads::{watcher, worker};
@@ -28,7 +28,7 @@ pub struct Outstanding {
 
 /// Everything that a process had launched at a moment.
 #[derive(Debug)]
-pub struct Snapshot(Vec<(Arc<XQueue>, Proof)>);
+pub struct Snapshot(Vec<(Arc<XQueue>, CompletionSnapshot)>);
 
 /// The queues of one process, in one launch order. Dropping it ends all of them: what is pending is
 /// discarded, the threads are joined.
@@ -174,7 +174,7 @@ impl Domain {
 
     /// Makes the adaptive window of every queue admit at least so much estimated time, until the next call.
     /// For a caller that evicts what is in flight, so that it delays no other process.
-    pub fn widen_windows(&self, least: Duration) {
+    pub fn set_least_window(&self, least: Duration) {
         self.core.least_budget.store(nanos(least), Ordering::Relaxed);
     }
 
@@ -230,7 +230,7 @@ impl Domain {
     }
 
     /// Makes the watcher check for completion soon: where nothing may be launched no other thread does.
-    pub fn look_soon(&self) {
+    pub fn wake_watcher(&self) {
         self.core.watcher.wake();
     }
 
@@ -246,12 +246,12 @@ impl Domain {
     /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue
     /// runs, even if the scheduling thread does not respond. Call it before the first suspension, and again
     /// in time. Returns true if the former time had ended with a queue suspended, which runs since then.
-    pub fn keep_policy(&self, interval: Duration) -> bool {
+    pub fn renew_policy_lease(&self, interval: Duration) -> bool {
         self.core.lease.renew(self.core.epoch.of(now() + interval))
     }
 
-    /// Ends the lease of the local policy: nothing calls [`Domain::keep_policy`] any more.
-    pub fn end_policy(&self) {
+    /// Ends the lease of the local policy: nothing calls [`Domain::renew_policy_lease`] any more.
+    pub fn end_policy_lease(&self) {
         self.core.lease.end();
     }
 

@@ -10,7 +10,7 @@ use crate::ids::QueueId;
 
 /// A completion marker as the hardware layer knows it, for example the address of a pooled event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark(pub u64);
+pub struct Marker(pub u64);
 
 /// A key of commands that probably take the same time, for example a hash of function and grid.
 /// [`CostKey::UNKNOWN`] is never learnt: such a command counts as a full budget, so it is in flight alone.
@@ -56,7 +56,7 @@ pub trait HwDevice: Send + Sync {
 /// A hardware queue, for example a HIP stream.
 ///
 /// Launches come through [`HwCommand::launch`] or through the closures given to [`crate::XQueue::try_direct`]
-/// and [`crate::XQueue::submit_in_turn`], never through this trait.
+/// and [`crate::XQueue::submit_in_order`], never through this trait.
 ///
 /// ```
 /// use xqueue::{HwError, HwQueue, HwResult, Mark};
@@ -84,18 +84,18 @@ pub trait HwQueue: Send + Sync {
     /// worker, by the watcher, or by a thread that waits for completion, whose current device may be another
     /// one. May take as long as a launch. A failure counts as a failed device: everything launched so far
     /// counts as completed, so that no wait lasts for ever, and the error becomes the queue's sticky error.
-    fn record_mark(&self) -> Result<Mark, crate::HwError>;
+    fn record_marker(&self) -> Result<Marker, crate::HwError>;
 
     /// Returns true if everything in front of the marker has completed. A query that must not block.
     ///
     /// Called by one thread at a time for this queue, on any thread. The thread holds no lock, or, where a
     /// submitting thread looks for room, the submit lock. An error counts as completed and becomes the
     /// queue's sticky error.
-    fn query_mark(&self, mark: Mark) -> Result<bool, crate::HwError>;
+    fn query_marker(&self, mark: Marker) -> Result<bool, crate::HwError>;
 
     /// Gives a marker back to the pool, under the same locks as the query. Called once for each recorded
     /// marker, after its last query. Must not block.
-    fn release_mark(&self, mark: Mark);
+    fn release_marker(&self, mark: Marker);
 
     /// Waits until everything launched has completed. Called by [`crate::XQueue::wait_all`] on the thread of
     /// its caller, which holds no lock. Blocks.
@@ -103,7 +103,7 @@ pub trait HwQueue: Send + Sync {
 
     /// Returns true if a launch here makes the runtime read other hardware queues, so that none of them may
     /// end meanwhile. For the commands that keep the two apart; nothing in this crate depends on it.
-    fn reads_others(&self) -> bool {
+    fn reads_other_streams(&self) -> bool {
         false
     }
 }
@@ -183,9 +183,9 @@ pub trait Observer: Send + Sync {
 
 /// An [`Observer`] that ignores every notification.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unobserved;
+pub struct NullObserver;
 
-impl Observer for Unobserved {
+impl Observer for NullObserver {
     fn turned_ready(&self, _: QueueId, _: usize) {}
     fn turned_idle(&self, _: QueueId, _: usize) {}
 }

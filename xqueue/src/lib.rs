@@ -8,10 +8,10 @@
 //! # Use
 //! Create one [`Domain`] in each process, add its devices, and create an [`XQueue`] in front of each hardware
 //! queue. A launch tries [`XQueue::try_direct`] first, then [`XQueue::submit`] with copies of what it needs,
-//! or [`XQueue::submit_in_turn`] where nothing can be copied. A call that needs a quiet queue waits with
+//! or [`XQueue::submit_in_order`] where nothing can be copied. A call that needs a quiet queue waits with
 //! [`Domain::wait_launched`]. A call that synchronizes takes [`XQueue::begin_sync`] before and reports its
 //! success with [`XQueue::synced`]; if it waits inside the runtime it uses [`XQueue::begin_wait`] instead.
-//! [`Evidence`] reports completion that shows in another way. A policy writes permissions and suspends
+//! [`Completion`] reports completion that shows in another way. A policy writes permissions and suspends
 //! queues.
 //!
 //! # Rooms
@@ -49,7 +49,7 @@
 //! * After a suspension has returned, launches begin only if they were decided before it (at most one), or if
 //!   a running queue waits for them.
 //! * With the limit on, at most the window is in flight; a launch that fails is not in flight. Two exceptions
-//!   serve a waiting thread: behind a command that only the program can end ([`Spec::open`]) nothing is kept
+//!   serve a waiting thread: behind a command that only the program can end ([`CommandSpec::open`]) nothing is kept
 //!   back, and behind a command that does not end one more is launched at growing intervals
 //!   (`state/stall.rs`).
 //! * Idle is proved: nothing pending, nothing in flight, with both locks held.
@@ -82,13 +82,13 @@ mod threads;
 pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};
 pub use domain::{Domain, Outstanding, Snapshot};
 pub use error::{HwError, HwResult, SubmitError, hw_result};
-pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Mark, Observer, Unobserved};
+pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver, Observer};
 pub use ids::{DeviceId, OrderClass, QueueId, Ticket};
 pub use path::control::{ResumeFlags, SuspendFlags};
 pub use path::direct::Direct;
-pub use path::order::Spec;
+pub use path::order::CommandSpec;
 pub use permission::{Permission, Window};
 pub use state::completion::Wait;
-pub use state::flight::Proof;
-pub use state::queue::{After, Evidence, Scope, Stats, XQueue};
-pub use state::storage::{CommandBox, Spare};
+pub use state::flight::CompletionSnapshot;
+pub use state::queue::{After, Completion, Scope, Stats, XQueue};
+pub use state::storage::{CommandBox, CommandMemory};

@@ -45,15 +45,15 @@ impl Hw {
 }
 
 impl HwQueue for Hw {
-    fn record_mark(&self) -> Result<Mark, HwError> {
+    fn record_marker(&self) -> Result<Marker, HwError> {
         assert!(!self.at_rest.load(Ordering::SeqCst), "a marker is made");
-        Ok(Mark(1))
+        Ok(Marker(1))
     }
-    fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
         assert!(!self.at_rest.load(Ordering::SeqCst), "a marker is queried");
         Ok(true)
     }
-    fn release_mark(&self, _: Mark) {}
+    fn release_marker(&self, _: Marker) {}
     fn synchronize(&self) -> HwResult {
         Ok(())
     }
@@ -95,7 +95,7 @@ struct Part {
 
 impl Part {
     fn direct(&self, id: u32) -> Direct {
-        self.queue.try_direct(&Spec::new(CostKey::UNKNOWN), || self.hw.launch(id))
+        self.queue.try_direct(&CommandSpec::new(CostKey::UNKNOWN), || self.hw.launch(id))
     }
 
     fn defer(&self, id: u32) -> Result<Ticket, SubmitError> {
@@ -103,7 +103,7 @@ impl Part {
     }
 
     fn defer_after(&self, id: u32, after: &[After]) -> Result<Ticket, SubmitError> {
-        let spec = Spec { after, ..Spec::new(CostKey::UNKNOWN) };
+        let spec = CommandSpec { after, ..CommandSpec::new(CostKey::UNKNOWN) };
         self.queue.submit(&spec, Box::new(Command(self.hw.clone(), id)))
     }
 
@@ -115,7 +115,7 @@ impl Part {
     }
 
     fn in_order(&self, id: u32) -> Result<(Ticket, HwResult), SubmitError> {
-        self.queue.submit_in_turn(&Spec::new(CostKey::UNKNOWN), || self.hw.launch(id))
+        self.queue.submit_in_order(&CommandSpec::new(CostKey::UNKNOWN), || self.hw.launch(id))
     }
 }
 
@@ -126,7 +126,7 @@ impl Bed {
 
     fn of_classes(permission: Permission, bounds: Bounds, classes: &[OrderClass]) -> Self {
         let config = Config { permission, bounds, watch: false, ..Config::default() };
-        let domain = Domain::new(config, Arc::new(Unobserved));
+        let domain = Domain::new(config, Arc::new(NullObserver));
         domain.add_device(DeviceId(0), Arc::new(Device));
         let log = Log::default();
         let queues = (0..classes.len())
@@ -498,7 +498,7 @@ fn evidence_covers_its_launch_and_nothing_later() {
                 *notes.lock().expect("no panic") = Some(evidence);
                 result
             };
-            let _ = one.queue.try_direct(&Spec::new(CostKey::UNKNOWN), call);
+            let _ = one.queue.try_direct(&CommandSpec::new(CostKey::UNKNOWN), call);
         });
         let other = thread::spawn(move || matches!(two.direct(2), Direct::Launched(..)));
         // Perhaps before the call that noted it has been counted.
@@ -523,7 +523,7 @@ fn device_wait_completes_what_it_waited_for() {
         let (awaited, waiting) = (bed.part(0), bed.part(1));
         let later = bed.part(0);
         let mut evidence = None;
-        let spec = Spec::new(CostKey::UNKNOWN);
+        let spec = CommandSpec::new(CostKey::UNKNOWN);
         let _ = awaited.queue.try_direct(&spec, || {
             evidence = Some(Arc::new(awaited.queue.evidence()));
             awaited.hw.launch(1)
@@ -552,8 +552,8 @@ fn expired_lease_beside_submit_launches() {
         core.lease.renew(1);
         part.queue.set_policy_run(false);
         let thread = thread::spawn(move || {
-            core.end_policy(2);
-            core.end_policy(u64::MAX);
+            core.end_policy_lease(2);
+            core.end_policy_lease(u64::MAX);
         });
         part.submit(1).expect("open");
         part.queue.wait_launched(Ticket::NONE);
@@ -573,8 +573,8 @@ fn expired_lease_beside_renewal_is_reported() {
         core.lease.renew(1);
         part.queue.set_policy_run(false);
         let thread = thread::spawn(move || {
-            core.end_policy(2);
-            core.end_policy(u64::MAX - 1);
+            core.end_policy_lease(2);
+            core.end_policy_lease(u64::MAX - 1);
         });
         bed.domain.core().lease.renew(u64::MAX);
         part.queue.set_policy_run(false);

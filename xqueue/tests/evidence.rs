@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use sim::{Bed, unlimited, within};
 use xqueue::{
-    Config, CostKey, Direct, Evidence, LaunchConfig, OrderClass, Permission, ResumeFlags, Spec, SuspendFlags,
-    Window,
+    CommandSpec, Completion, Config, CostKey, Direct, LaunchConfig, OrderClass, Permission, ResumeFlags,
+    SuspendFlags, Window,
 };
 
 const RECORD: CostKey = CostKey(2);
@@ -25,9 +25,9 @@ fn marked(classes: &[OrderClass]) -> Bed {
 }
 
 /// Launches a command like an event record, and returns its evidence.
-fn record(bed: &Bed, q: usize, id: u32) -> Evidence {
+fn record(bed: &Bed, q: usize, id: u32) -> Completion {
     let mut evidence = None;
-    let recorded = bed.queues[q].try_direct(&Spec::new(RECORD), || {
+    let recorded = bed.queues[q].try_direct(&CommandSpec::new(RECORD), || {
         evidence = Some(bed.queues[q].evidence());
         bed.world.launch(q, id)
     });
@@ -36,8 +36,8 @@ fn record(bed: &Bed, q: usize, id: u32) -> Evidence {
 }
 
 /// Launches a command that waits on the device for the command of the evidence.
-fn wait_for(bed: &Bed, q: usize, id: u32, evidence: Evidence) {
-    let waited = bed.queues[q].try_direct(&Spec::new(RECORD), || {
+fn wait_for(bed: &Bed, q: usize, id: u32, evidence: Completion) {
+    let waited = bed.queues[q].try_direct(&CommandSpec::new(RECORD), || {
         let result = bed.world.launch(q, id);
         bed.queues[q].follow(Arc::new(evidence));
         result
@@ -153,12 +153,12 @@ fn call_that_completes_shows_completion_of_other_queues() {
         let bed = marked(&[Blocking, Default]);
         let (kin, null) = (&bed.queues[0], &bed.queues[1]);
         bed.direct_soon(0, 1);
-        let spec = Spec { completes: true, ..Spec::new(RECORD) };
+        let spec = CommandSpec { completes: true, ..CommandSpec::new(RECORD) };
         if suspended {
             null.suspend(SuspendFlags::NONE);
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    null.submit_in_turn(&spec, || bed.world.launch(1, 2)).expect("launched in order")
+                    null.submit_in_order(&spec, || bed.world.launch(1, 2)).expect("launched in order")
                 });
                 sim::until("the in-order launch waits", || null.stats().pending == 1);
                 null.resume(ResumeFlags::NONE);
@@ -174,7 +174,7 @@ fn call_that_completes_shows_completion_of_other_queues() {
 fn launch_in_a_callback_is_marked_and_seen() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });
     let q = bed.plain();
-    assert!(bed.queues[q].launch_now(|| bed.world.launch(q, 0)).is_ok());
+    assert!(bed.queues[q].launch_unordered(|| bed.world.launch(q, 0)).is_ok());
     sim::until("the watcher proves it idle", || !bed.queues[q].is_ready());
     assert_eq!(bed.queues[q].stats().in_flight, 0);
 }
@@ -210,7 +210,7 @@ fn launch_in_a_callback_is_not_proved_while_it_is_made() {
     let q = bed.plain();
     let queue = bed.queues[q].clone();
     let inner = queue.clone();
-    let result = queue.launch_now(move || {
+    let result = queue.launch_unordered(move || {
         // Another thread synchronizes meanwhile; it cannot have seen this launch complete.
         let proof = inner.begin_sync();
         inner.synced(proof);

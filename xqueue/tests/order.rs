@@ -4,8 +4,8 @@ mod sim;
 
 use sim::{Bed, unlimited, until};
 use xqueue::{
-    After, Config, CostKey, DeviceId, Direct, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope, Spec,
-    SuspendFlags, Ticket,
+    After, CommandSpec, Config, CostKey, DeviceId, Direct, LaunchConfig, OrderClass, Permission, ResumeFlags,
+    Scope, SuspendFlags, Ticket,
 };
 
 fn after(bed: &Bed, queue: usize, through: Ticket) -> [After; 1] {
@@ -25,7 +25,7 @@ fn command_is_launched_after_its_edges() {
     let record = bed.submit(a, 0);
     bed.submit(a, 1);
     let edge = after(&bed, a, record);
-    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { after: &edge, ..CommandSpec::new(CostKey(1)) };
     bed.submit_with(b, 2, &spec);
     bed.submit(b, 3);
     bed.domain.store_permission(Permission::unlimited());
@@ -35,7 +35,7 @@ fn command_is_launched_after_its_edges() {
     assert_eq!(order.len(), 4);
     assert!(place(0) < place(2));
     // A command that was launched long ago blocks no other.
-    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { after: &edge, ..CommandSpec::new(CostKey(1)) };
     until("the edge is satisfied", || matches!(bed.direct_with(b, 4, &spec), Direct::Launched(..)));
 }
 
@@ -48,11 +48,11 @@ fn suspended_queue_runs_as_far_as_a_running_one_waits_for_it() {
     let first = bed.submit(a, 0);
     bed.submit(a, 1);
     let edge = after(&bed, a, first);
-    let second = bed.submit_with(b, 2, &Spec { after: &edge, ..Spec::new(CostKey(1)) });
+    let second = bed.submit_with(b, 2, &CommandSpec { after: &edge, ..CommandSpec::new(CostKey(1)) });
     bed.submit(b, 3);
     assert_eq!(order(&bed), [], "a suspended queue that waits grants no inheritance");
     let edge = after(&bed, b, second);
-    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { after: &edge, ..CommandSpec::new(CostKey(1)) };
     assert_eq!(bed.direct_with(c, 4, &spec), Direct::NotNow);
     bed.submit_with(c, 4, &spec);
     bed.queues[c].wait_launched(Ticket::NONE);
@@ -71,8 +71,8 @@ fn in_order_launch_keeps_its_edges_and_grants_inheritance() {
     bed.queues[a].suspend(SuspendFlags::NONE);
     let record = bed.submit(a, 0);
     let edge = after(&bed, a, record);
-    let spec = Spec { after: &edge, ..Spec::new(CostKey(1)) };
-    let (_, result) = bed.queues[b].submit_in_turn(&spec, || bed.world.launch(b, 1)).expect("open");
+    let spec = CommandSpec { after: &edge, ..CommandSpec::new(CostKey(1)) };
+    let (_, result) = bed.queues[b].submit_in_order(&spec, || bed.world.launch(b, 1)).expect("open");
     assert_eq!((result, order(&bed)), (Ok(()), vec![0, 1]));
 }
 
@@ -109,10 +109,10 @@ fn scope_waits_for_everything_earlier_and_nothing_later() {
     bed.domain.store_permission(Permission::new(1, false, false, 1));
     bed.submit(a, 0);
     bed.submit(other, 1);
-    let spec = Spec { scope: Some(Scope::Device(DeviceId(0))), ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { scope: Some(Scope::Device(DeviceId(0))), ..CommandSpec::new(CostKey(1)) };
     let free = bed.submit_with(b, 2, &spec);
     bed.submit(a, 3);
-    let spec = Spec { scope: Some(Scope::Process), ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { scope: Some(Scope::Process), ..CommandSpec::new(CostKey(1)) };
     bed.submit_with(b, 4, &spec);
     bed.domain.store_permission(Permission::unlimited());
     bed.domain.wait_launched(Scope::Device(DeviceId(0)), free);
@@ -187,7 +187,8 @@ fn suspended_queue_without_inheritance_blocks_its_waiter() {
         bed.queues[held].set_policy_run(false);
         let awaited = bed.defer(held, 1);
         let after = after(&bed, held, awaited);
-        let waiting = bed.defer_with(waits, 2, &Spec { after: &after, ..Spec::new(CostKey(1)) });
+        let waiting =
+            bed.defer_with(waits, 2, &CommandSpec { after: &after, ..CommandSpec::new(CostKey(1)) });
         if inherit {
             until("the awaited command is launched", || bed.queues[waits].is_launched(waiting));
             continue;

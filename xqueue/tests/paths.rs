@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sim::{Bed, unlimited, until, within};
 use xqueue::{
-    Bounds, Config, CostKey, DeviceId, Direct, Domain, Footprint, HwError, HwQueue, Observer, Permission,
-    QueueConfig, QueueId, ResumeFlags, Scope, Spec, SubmitError, SuspendFlags, TestMode, Ticket,
+    Bounds, CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Footprint, HwError, HwQueue, Observer,
+    Permission, QueueConfig, QueueId, ResumeFlags, Scope, SubmitError, SuspendFlags, TestMode, Ticket,
 };
 
 #[test]
@@ -121,7 +121,7 @@ fn in_order_launch_runs_on_its_own_thread_in_its_place() {
             let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
             let thread = std::thread::spawn(move || {
                 let me = std::thread::current().id();
-                queue.submit_in_turn(&Spec::new(CostKey(1)), || {
+                queue.submit_in_order(&CommandSpec::new(CostKey(1)), || {
                     assert_eq!(std::thread::current().id(), me);
                     world.launch(q, 1 + 2 * n)
                 })
@@ -152,11 +152,11 @@ fn full_pending_makes_its_caller_wait_holding_nothing() {
         bed.defer(q, id);
     });
     // Inside a user callback nothing waits.
-    let spec = Spec { may_wait: false, ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { may_wait: false, ..CommandSpec::new(CostKey(1)) };
     bed.defer_with(q, 4, &spec);
     let waiter = {
         let (queue, command) = (bed.queues[q].clone(), bed.command(q, 5));
-        std::thread::spawn(move || queue.submit(&Spec::new(CostKey(1)), command))
+        std::thread::spawn(move || queue.submit(&CommandSpec::new(CostKey(1)), command))
     };
     // The waiter holds nothing: control, getters and other submissions get through.
     bed.queues[q].suspend(SuspendFlags::NONE);
@@ -174,7 +174,7 @@ fn byte_bounds_admit_a_giant_alone() {
     let mut bed = Bed::new(Config { bounds, ..unlimited() });
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
-    let spec = Spec::new(CostKey(1));
+    let spec = CommandSpec::new(CostKey(1));
     let sized = |id, arguments, staged| {
         let mut command = bed.command(q, id);
         command.footprint = Footprint { arguments, staged };
@@ -183,7 +183,7 @@ fn byte_bounds_admit_a_giant_alone() {
     bed.queues[q].submit(&spec, sized(0, 5000, 0)).expect("open");
     bed.queues[q].submit(&spec, sized(1, 0, 900)).expect("open");
     let (queue, third) = (bed.queues[q].clone(), sized(2, 1, 0));
-    let waiter = std::thread::spawn(move || queue.submit(&Spec::new(CostKey(1)), third));
+    let waiter = std::thread::spawn(move || queue.submit(&CommandSpec::new(CostKey(1)), third));
     bed.queues[q].resume(ResumeFlags::NONE);
     waiter.join().expect("no panic").expect("open");
     bed.queues[q].wait_launched(Ticket::NONE);
@@ -197,7 +197,7 @@ fn control_comes_through_while_a_launch_blocks() {
     bed.world.set(q, |state| state.stuck = true);
     let stuck = {
         let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
-        std::thread::spawn(move || queue.try_direct(&Spec::new(CostKey(1)), || world.launch(q, 0)))
+        std::thread::spawn(move || queue.try_direct(&CommandSpec::new(CostKey(1)), || world.launch(q, 0)))
     };
     bed.world.wait("the launch has begun", |log| log.queues[q].launching);
     bed.queues[q].suspend(SuspendFlags::NONE);
@@ -225,7 +225,9 @@ fn drop_discards_pending_commands_and_nothing_later() {
     });
     let in_order = {
         let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
-        std::thread::spawn(move || queue.submit_in_turn(&Spec::new(CostKey(1)), || world.launch(q, 50)))
+        std::thread::spawn(move || {
+            queue.submit_in_order(&CommandSpec::new(CostKey(1)), || world.launch(q, 50))
+        })
     };
     until("the in-order launch is pending", || bed.queues[q].stats().deferred == 51);
     bed.queues[q].resume(ResumeFlags::DROP_COMMANDS);
@@ -248,9 +250,9 @@ fn destroy_launches_pending_commands_and_then_refuses() {
         bed.queues[queue].destroy(discard);
         bed.queues[queue].destroy(discard);
         assert_eq!(bed.direct(queue, 10), Direct::NotNow);
-        let refused = bed.queues[queue].submit(&Spec::new(CostKey(1)), bed.command(queue, 10));
+        let refused = bed.queues[queue].submit(&CommandSpec::new(CostKey(1)), bed.command(queue, 10));
         assert_eq!(refused, Err(SubmitError::Closed));
-        let refused = bed.queues[queue].submit_in_turn(&Spec::new(CostKey(1)), || Ok(()));
+        let refused = bed.queues[queue].submit_in_order(&CommandSpec::new(CostKey(1)), || Ok(()));
         assert_eq!(refused.err(), Some(SubmitError::Closed));
         bed.world.get(queue, |state| assert!(state.live_marks.is_empty()));
     }
@@ -308,19 +310,19 @@ fn expired_lease_resumes_what_the_policy_suspended() {
     let mut bed = Bed::new(Config { watch: true, ..unlimited() });
     let q = bed.plain();
     let hour = Duration::from_secs(3600);
-    assert!(!bed.domain.keep_policy(hour));
+    assert!(!bed.domain.renew_policy_lease(hour));
     bed.queues[q].set_policy_run(false);
     bed.submit(q, 0);
     assert!(!bed.queues[q].may_run());
-    assert!(!bed.domain.keep_policy(Duration::ZERO), "the lease has not expired before");
+    assert!(!bed.domain.renew_policy_lease(Duration::ZERO), "the lease has not expired before");
     until("it is launched", || bed.world.launched(q) == [0]);
-    until("the renewal reports that", || bed.domain.keep_policy(hour));
+    until("the renewal reports that", || bed.domain.renew_policy_lease(hour));
     assert!(bed.queues[q].may_run());
     // A policy that suspends nothing has nothing to renew.
-    assert!(!bed.domain.keep_policy(Duration::ZERO));
+    assert!(!bed.domain.renew_policy_lease(Duration::ZERO));
     bed.submit(q, 1);
     until("the watcher has looked", || !bed.queues[q].is_ready());
-    assert!(!bed.domain.keep_policy(hour));
+    assert!(!bed.domain.renew_policy_lease(hour));
 }
 
 #[derive(Default)]
@@ -356,12 +358,16 @@ fn ready_and_idle_alternate_and_idle_is_proved() {
         for round in 0..10 {
             let before = std::time::Instant::now();
             // The watcher may hold the submit lock for a moment.
-            while queue.try_direct(&Spec::new(CostKey(1)), || world.launch(0, round)) == Direct::NotNow {}
+            while queue.try_direct(&CommandSpec::new(CostKey(1)), || world.launch(0, round)) == Direct::NotNow
+            {
+            }
             if watch {
                 until("the watcher proves it idle", || !queue.is_ready());
             } else {
                 let early = queue.begin_sync();
-                while queue.try_direct(&Spec::new(CostKey(1)), || world.launch(0, round)) == Direct::NotNow {}
+                while queue.try_direct(&CommandSpec::new(CostKey(1)), || world.launch(0, round))
+                    == Direct::NotNow
+                {}
                 queue.synced(early);
                 assert!(queue.is_ready(), "the second launch is not covered");
                 // It was idle before, and only this thread checked in between.
@@ -387,7 +393,7 @@ fn launch_inside_a_callback_ignores_pending_commands() {
     let q = bed.plain();
     bed.queues[q].suspend(SuspendFlags::NONE);
     bed.defer(q, 1);
-    assert!(bed.queues[q].launch_now(|| bed.world.launch(q, 0)).is_ok());
+    assert!(bed.queues[q].launch_unordered(|| bed.world.launch(q, 0)).is_ok());
     let stats = bed.queues[q].stats();
     assert_eq!((stats.forced, stats.in_flight, stats.launched), (1, 1, 0));
     bed.queues[q].resume(ResumeFlags::NONE);
@@ -432,8 +438,8 @@ fn many_threads_on_one_queue_lose_and_repeat_nothing() {
                 for n in 0..2000 {
                     let id = thread << 16 | n;
                     if n % 64 == 63 {
-                        let in_order =
-                            bed.queues[q].submit_in_turn(&Spec::new(CostKey(2)), || bed.world.launch(q, id));
+                        let in_order = bed.queues[q]
+                            .submit_in_order(&CommandSpec::new(CostKey(2)), || bed.world.launch(q, id));
                         assert!(in_order.is_ok());
                     } else {
                         bed.submit(q, id);
@@ -480,7 +486,7 @@ fn destroyed_queue_reopens_for_another_hardware_queue() {
         let old = queue.begin_sync();
         queue.destroy(unfinished);
         assert!(matches!(
-            bed.queues[q].submit(&Spec::new(CostKey(1)), bed.command(q, 3)),
+            bed.queues[q].submit(&CommandSpec::new(CostKey(1)), bed.command(q, 3)),
             Err(SubmitError::Closed)
         ));
         assert_eq!(bed.domain.queues().len(), 0);

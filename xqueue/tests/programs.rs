@@ -10,7 +10,7 @@ use std::thread;
 use proptest::prelude::*;
 use sim::{Bed, until, within};
 use xqueue::{
-    After, Config, CostKey, DeviceId, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope, Spec,
+    After, CommandSpec, Config, CostKey, DeviceId, LaunchConfig, OrderClass, Permission, ResumeFlags, Scope,
     SuspendFlags, TestMode, Ticket,
 };
 
@@ -89,14 +89,14 @@ fn run(ops: &[Op], test: TestMode, limit: bool) {
             Op::Submit { queue, after, scope, key } => {
                 let after = after.filter(|_| !issued.is_empty()).map(|n| n % issued.len());
                 let edges = edges(&bed, &issued, after);
-                let spec = Spec {
+                let spec = CommandSpec {
                     after: &edges,
                     scope: match scope {
                         0 => Some(Scope::Device(DeviceId(0))),
                         1 => Some(Scope::Process),
                         _ => None,
                     },
-                    ..Spec::new(CostKey(key))
+                    ..CommandSpec::new(CostKey(key))
                 };
                 let ticket = bed.submit_with(queue, issued.len() as u32, &spec);
                 issued.push(Issued { queue, ticket, after, scope });
@@ -107,8 +107,8 @@ fn run(ops: &[Op], test: TestMode, limit: bool) {
                 let before = bed.queues[queue].stats().deferred;
                 let (xqueue, world, id) = (bed.queues[queue].clone(), bed.world.clone(), issued.len() as u32);
                 in_order.push(thread::spawn(move || {
-                    let spec = Spec { after: &edges, ..Spec::new(CostKey(1)) };
-                    let in_order = xqueue.submit_in_turn(&spec, || world.launch(queue, id));
+                    let spec = CommandSpec { after: &edges, ..CommandSpec::new(CostKey(1)) };
+                    let in_order = xqueue.submit_in_order(&spec, || world.launch(queue, id));
                     in_order.expect("nothing is dropped").1.expect("nothing fails");
                 }));
                 until("the in-order launch has its ticket", || bed.queues[queue].stats().deferred > before);

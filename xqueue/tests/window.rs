@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sim::{Bed, unlimited, until, within};
 use xqueue::{
-    After, Bounds, Config, CostKey, Direct, HwResult, LaunchConfig, OrderClass, Permission, Spec,
+    After, Bounds, CommandSpec, Config, CostKey, Direct, HwResult, LaunchConfig, OrderClass, Permission,
     SubmitError, SuspendFlags, Ticket, Window,
 };
 
@@ -38,7 +38,7 @@ fn fixed_window_admits_its_threshold_and_marks_its_batches() {
 fn unknown_command_is_in_flight_alone() {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.plain();
-    let spec = Spec::new(CostKey::UNKNOWN);
+    let spec = CommandSpec::new(CostKey::UNKNOWN);
     for id in 0..100 {
         bed.submit_with(q, id, &spec);
     }
@@ -62,9 +62,9 @@ fn learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
     for id in 3..9 {
         assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
     }
-    assert_eq!(bed.direct_with(q, 9, &Spec::new(CostKey(2))), Direct::NotNow);
+    assert_eq!(bed.direct_with(q, 9, &CommandSpec::new(CostKey(2))), Direct::NotNow);
     bed.world.complete(q, 6);
-    assert!(matches!(bed.direct_with(q, 9, &Spec::new(CostKey(2))), Direct::Launched(..)));
+    assert!(matches!(bed.direct_with(q, 9, &CommandSpec::new(CostKey(2))), Direct::Launched(..)));
     assert_eq!(bed.direct(q, 10), Direct::NotNow);
     // A window full of unmarked commands gets a marker when a caller is kept back by it.
     bed.world.get(q, |state| assert_eq!(state.marks.last(), Some(&10)));
@@ -76,7 +76,9 @@ fn little_known_command_has_an_interval_of_its_own() {
     let mut bed = Bed::new(config);
     let q = bed.plain();
     let soon = |key: CostKey, id: u32| {
-        until("it is launched", || matches!(bed.direct_with(q, id, &Spec::new(key)), Direct::Launched(..)));
+        until("it is launched", || {
+            matches!(bed.direct_with(q, id, &CommandSpec::new(key)), Direct::Launched(..))
+        });
     };
     let marks = || bed.world.get(q, |state| state.marks.clone());
     soon(CostKey(2), 0);
@@ -115,9 +117,9 @@ fn permission_sets_the_time_that_the_window_admits() {
     until("it is learnt that hundreds fit 25 ms", is_wide);
     bed.domain.store_permission(Permission::limited());
     assert!(!is_wide());
-    bed.domain.widen_windows(Duration::from_secs(3600));
+    bed.domain.set_least_window(Duration::from_secs(3600));
     until("an hour has room", is_wide);
-    bed.domain.widen_windows(Duration::ZERO);
+    bed.domain.set_least_window(Duration::ZERO);
     // The narrower of two windows counts.
     bed.domain.store_permission(wide);
     bed.queues[q].set_policy_limit(Some(Window::DEFAULT));
@@ -145,8 +147,12 @@ fn known_command_is_launched_ahead_of_a_foreseen_end() {
         matches!(bed.direct(q, 2), Direct::Launched(..))
     });
     bed.world.get(q, |state| assert_eq!(state.most_in_flight, 2));
-    assert_eq!(bed.direct_with(q, 3, &Spec::new(CostKey::UNKNOWN)), Direct::NotNow, "it may take for ever");
-    assert_eq!(bed.direct_with(q, 3, &Spec::new(CostKey(7))), Direct::NotNow, "so may this");
+    assert_eq!(
+        bed.direct_with(q, 3, &CommandSpec::new(CostKey::UNKNOWN)),
+        Direct::NotNow,
+        "it may take for ever"
+    );
+    assert_eq!(bed.direct_with(q, 3, &CommandSpec::new(CostKey(7))), Direct::NotNow, "so may this");
     assert!(matches!(bed.direct(fixed, 0), Direct::Launched(..)));
     assert_eq!(bed.direct(fixed, 1), Direct::NotNow, "a threshold is a threshold");
 }
@@ -310,7 +316,7 @@ fn occupied(open: bool) -> (Bed, usize) {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None));
     bed.world.set(q, |state| state.auto = false);
-    let spec = Spec { open, ..Spec::new(CostKey(1)) };
+    let spec = CommandSpec { open, ..CommandSpec::new(CostKey(1)) };
     assert!(matches!(bed.direct_with(q, 0, &spec), Direct::Launched(..)));
     (bed, q)
 }
@@ -322,13 +328,13 @@ fn in_order(
     id: u32,
 ) -> std::thread::JoinHandle<Result<(Ticket, HwResult), SubmitError>> {
     let (queue, world) = (bed.queues[q].clone(), bed.world.clone());
-    std::thread::spawn(move || queue.submit_in_turn(&Spec::new(CostKey(1)), || world.launch(q, id)))
+    std::thread::spawn(move || queue.submit_in_order(&CommandSpec::new(CostKey(1)), || world.launch(q, id)))
 }
 
 #[test]
 fn window_behind_an_open_command_keeps_no_caller_waiting() {
     let (bed, q) = occupied(true);
-    let again = Spec { open: true, ..Spec::new(CostKey(1)) };
+    let again = CommandSpec { open: true, ..CommandSpec::new(CostKey(1)) };
     assert_eq!(bed.direct_with(q, 1, &again), Direct::NotNow, "no thread waits for it");
     bed.defer_with(q, 1, &again);
     bed.defer(q, 2);
@@ -356,7 +362,7 @@ fn awaited_command_behind_an_open_one_is_launched() {
     let other = bed.plain();
     bed.defer(q, 1);
     let edge = [After { queue: bed.queues[q].clone(), through: bed.domain.take_ticket() }];
-    bed.defer_with(other, 2, &Spec { after: &edge, ..Spec::new(CostKey(1)) });
+    bed.defer_with(other, 2, &CommandSpec { after: &edge, ..CommandSpec::new(CostKey(1)) });
     bed.world.wait("both are launched", |log| log.order.len() == 3);
     assert_eq!(bed.world.log.lock().order, [(q, 0), (q, 1), (other, 2)]);
 }
@@ -367,7 +373,7 @@ fn full_pending_behind_an_open_command_gives_way() {
     let mut bed = Bed::new(Config { bounds, ..unwatched(Permission::limited()) });
     let q = bed.queue(0, OrderClass::Independent, LaunchConfig::from_settings(Some(1), None));
     bed.world.set(q, |state| state.auto = false);
-    let open = Spec { open: true, ..Spec::new(CostKey(1)) };
+    let open = CommandSpec { open: true, ..CommandSpec::new(CostKey(1)) };
     for id in 0..20 {
         bed.submit_with(q, id, &open);
     }
@@ -386,7 +392,7 @@ fn waiter_behind_a_command_that_never_ends_is_admitted_in_the_end() {
 fn abandoned_launches_have_no_marker_until_markers_are_allowed() {
     let (bed, q) = occupied(true);
     assert!(bed.queues[q].is_open());
-    bed.queues[q].forsake_marks();
+    bed.queues[q].abandon_markers();
     let marks = || bed.world.get(q, |state| (state.marks.len(), state.live_marks.len()));
     let (made, live) = marks();
     assert_eq!(live, 0);
@@ -400,7 +406,7 @@ fn abandoned_launches_have_no_marker_until_markers_are_allowed() {
         std::thread::yield_now();
     }
     assert_eq!(marks(), (made, 0));
-    bed.queues[q].allow_marks();
+    bed.queues[q].allow_markers();
     waiter.join().expect("no panic");
     assert!(!bed.queues[q].is_open() && marks().0 > made);
 }

@@ -6,7 +6,7 @@
 
 use crate::pages::Pages;
 use anyhow::{Context as _, Result, ensure};
-use protocol::cost::{COSTS, CostKey, HoldCost};
+use protocol::cost::{COSTS, CostKey, EvictCost};
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -46,7 +46,7 @@ pub(crate) struct Costs {
     path: PathBuf,
     /// The id of this boot. Without it the file is not used.
     boot: Option<String>,
-    known: Vec<(CostKey, HoldCost)>,
+    known: Vec<(CostKey, EvictCost)>,
     /// True if the file is out of date.
     changed: bool,
     /// The thread that writes the file, once started.
@@ -95,14 +95,14 @@ impl Costs {
             }
         });
         let rows = known.map(|kept| kept.costs).unwrap_or_default().into_iter();
-        let known = rows.filter_map(|row| Some((row.key, HoldCost::new(row.hold_ns, row.release_ns)?)));
+        let known = rows.filter_map(|row| Some((row.key, EvictCost::new(row.hold_ns, row.release_ns)?)));
         let known = known.take(COSTS).collect();
         Self { path, boot, known, changed: false, writer: None }
     }
 
     /// Keeps a cost that a client has measured, or removes one that is wrong. Returns true if this is a
     /// change.
-    pub fn keep(&mut self, key: CostKey, cost: Option<HoldCost>) -> bool {
+    pub fn keep(&mut self, key: CostKey, cost: Option<EvictCost>) -> bool {
         let index = self.known.iter().position(|(known, _)| *known == key);
         let known = index.map(|index| self.known[index].1);
         if known == cost {
@@ -227,7 +227,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.costs");
         let mut costs = Costs::load_for(path.clone(), boot());
-        let cost = HoldCost::new(70_000, 50_000);
+        let cost = EvictCost::new(70_000, 50_000);
         assert!(costs.keep(key(7), cost) && !costs.keep(key(7), cost));
         assert!(costs.keep(key(8), cost) && costs.keep(key(8), None) && !costs.keep(key(8), None));
         costs.finish();
@@ -244,15 +244,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut costs = Costs::load_for(folder.path().join("s.costs"), boot());
         for number in 1..=COSTS as u64 + 1 {
-            assert!(costs.keep(key(number), HoldCost::new(number, 1)));
+            assert!(costs.keep(key(number), EvictCost::new(number, 1)));
         }
         assert_eq!((costs.known.len(), costs.known[0].0), (COSTS, key(2)));
         let (pages, _descriptors) = Pages::new(Pid(0)).unwrap();
         costs.show(&pages);
-        assert_eq!((pages.cost(key(2)), pages.cost(key(1))), (HoldCost::new(2, 1), None));
+        assert_eq!((pages.cost(key(2)), pages.cost(key(1))), (EvictCost::new(2, 1), None));
         costs.keep(key(2), None);
         costs.show(&pages);
-        assert_eq!((pages.cost(key(2)), pages.cost(key(3))), (None, HoldCost::new(3, 1)));
+        assert_eq!((pages.cost(key(2)), pages.cost(key(3))), (None, EvictCost::new(3, 1)));
     }
 
     #[test]
@@ -270,14 +270,14 @@ mod tests {
             symlink(&other, link).unwrap();
         }
         let mut costs = Costs::load_for(path.clone(), boot());
-        costs.keep(key(7), HoldCost::new(1, 1));
+        costs.keep(key(7), EvictCost::new(1, 1));
         costs.finish();
         assert_eq!(fs::read(&other).unwrap(), b"mine");
         assert_eq!(Costs::load_for(path.clone(), boot()).known.len(), 1, "the link is replaced");
         // A directory cannot be replaced; the server goes on.
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        costs.keep(key(8), HoldCost::new(1, 1));
+        costs.keep(key(8), EvictCost::new(1, 1));
         costs.finish();
         assert!(path.is_dir());
     }

@@ -1,7 +1,7 @@
 //! The endpoint of a server: its directory, the lock that makes it the only server, and its socket.
 
 use anyhow::{Context, Result, bail, ensure};
-use protocol::socket::{default_path, fault_of_directory, is_instance, private_directories};
+use protocol::socket::{default_path, directory_fault, is_instance, private_directories};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -183,7 +183,7 @@ fn make_directories(endpoint: &Endpoint) -> Result<()> {
     for directory in parents.into_iter().take(endpoint.private) {
         let metadata = fs::symlink_metadata(directory)
             .with_context(|| format!("cannot look at {}", directory.display()))?;
-        if let Some(fault) = fault_of_directory(&metadata, rustix::process::geteuid().as_raw()) {
+        if let Some(fault) = directory_fault(&metadata, rustix::process::geteuid().as_raw()) {
             bail!("{} {fault}", directory.display());
         }
     }
@@ -369,7 +369,7 @@ mod tests {
         assert!(error.contains("has the mode 755"), "{error}");
         let metadata = fs::metadata(&run).unwrap();
         assert_eq!(
-            fault_of_directory(&metadata, metadata.uid() + 1).unwrap(),
+            directory_fault(&metadata, metadata.uid() + 1).unwrap(),
             format!("belongs to user {}; a server's directory is its user's alone", metadata.uid())
         );
         let error = Listener::new(&at("/proc/nothing/a.sock".into())).unwrap_err();

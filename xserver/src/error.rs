@@ -1,6 +1,6 @@
 //! The reasons for which the server refuses a request, and their texts.
 
-use hal_kfd::outside::Problem;
+use hal_kfd::attach::Problem;
 use protocol::bounds::Priority;
 use protocol::control::Target;
 use protocol::ids::{Pid, QueueId};

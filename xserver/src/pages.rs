@@ -7,10 +7,10 @@
 use crate::core::ClientPage;
 use host::process::Status;
 use protocol::control::Preemption;
-use protocol::cost::{CostKey, CostOrigin, HoldCost, TAKES_COSTS};
+use protocol::cost::{ACCEPTS_COSTS, CostKey, CostOrigin, EvictCost};
 use protocol::ids::Pid;
 use protocol::page::{
-    CLIENT_BYTES, ClientHeader, HEAD_SLOTS, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot, UNKNOWN,
+    CLIENT_BYTES, ClientHeader, HEADER_SLOTS, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot, UNKNOWN,
 };
 use protocol::slow::SlowPath;
 use protocol::status::Counts;
@@ -96,9 +96,9 @@ impl Pages {
     }
 
     /// Shows the costs of eviction, as many as fit.
-    pub fn show_costs(&self, known: &[(CostKey, HoldCost)]) {
+    pub fn show_costs(&self, known: &[(CostKey, EvictCost)]) {
         let head = self.server.head();
-        head.takes.store(TAKES_COSTS, SeqCst);
+        head.takes.store(ACCEPTS_COSTS, SeqCst);
         let known = known.iter().copied().map(Some).chain(std::iter::repeat(None));
         for (words, cost) in head.costs.iter().zip(known) {
             words.store(cost);
@@ -107,7 +107,7 @@ impl Pages {
 
     /// The cost that is shown under this key.
     #[cfg(test)]
-    pub fn cost(&self, key: CostKey) -> Option<HoldCost> {
+    pub fn cost(&self, key: CostKey) -> Option<EvictCost> {
         self.server.head().costs.iter().find_map(|words| words.load(key))
     }
 
@@ -131,7 +131,7 @@ impl Pages {
         let slots = self.client.address.cast::<Slot>();
         // SAFETY: the mapping holds the head and `SLOTS` slots and lives as long as `self`; its start is
         // page-aligned, and a slot consists of atomics.
-        Some(unsafe { slots.add(HEAD_SLOTS + index).as_ref() })
+        Some(unsafe { slots.add(HEADER_SLOTS + index).as_ref() })
     }
 }
 
@@ -301,7 +301,7 @@ mod tests {
         let mut word = [0; 8];
         rustix::io::pread(&descriptors.server, &mut word, 0).unwrap();
         assert_eq!(u64::from_ne_bytes(word), 7);
-        let at = (64 * (HEAD_SLOTS + 2)) as u64;
+        let at = (64 * (HEADER_SLOTS + 2)) as u64;
         rustix::io::pwrite(&descriptors.client, &9u64.to_ne_bytes(), at).unwrap();
         assert_eq!(pages.activity(2), 9);
         assert_eq!((pages.activity(3), pages.activity(u32::MAX)), (0, 0));

@@ -447,7 +447,7 @@ impl Server {
             },
             Stage::Client { client, .. } => {
                 let message = ToServer::decode(frame).map_err(End::Message)?;
-                if let ToServer::HoldCost { key, cost } = message {
+                if let ToServer::EvictCost { key, cost } = message {
                     // The next heartbeat shows all costs that have come until then.
                     self.costs_changed |= self.costs.keep(key, cost);
                     return Ok(());

@@ -4,7 +4,7 @@ mod support;
 
 use policies::{named, registry};
 use protocol::bounds::{Priority, Timeslice, Utilization};
-use protocol::control::{Policies, Reply, Request, Ruling, Said, Target};
+use protocol::control::{HintUpdate, Policies, PolicyOrder, Reply, Request, Target};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::message::ToServer;
@@ -20,11 +20,11 @@ fn policies(server: &Running) -> Policies {
     }
 }
 
-fn ruling(policy: &str, device: Option<u32>) -> Ruling {
-    Ruling { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) }
+fn ruling(policy: &str, device: Option<u32>) -> PolicyOrder {
+    PolicyOrder { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) }
 }
 
-fn in_force(server: &Running) -> Vec<Ruling> {
+fn in_force(server: &Running) -> Vec<PolicyOrder> {
     policies(server).in_force.into_iter().map(|one| one.ruling).collect()
 }
 
@@ -51,9 +51,9 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
     wait_for("its device is known", || policies(&server).devices == [DeviceId(1)]);
     for policy in &all.policies {
         let values = policy.parameters.iter().map(|one| (one.name.clone(), one.min)).collect();
-        let order = Ruling { values, ..ruling(&policy.name.to_lowercase(), Some(7)) };
+        let order = PolicyOrder { values, ..ruling(&policy.name.to_lowercase(), Some(7)) };
         done(&server, &Request::SetPolicy(order.clone()));
-        let chosen = Ruling { policy: policy.name.clone(), ..order };
+        let chosen = PolicyOrder { policy: policy.name.clone(), ..order };
         assert_eq!(in_force(&server), [ruling("HPF", None), chosen]);
     }
     done(&server, &Request::ResetPolicy { device: DeviceId(7) });
@@ -66,7 +66,7 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
 
     let why = refused(&server, &Request::SetPolicy(ruling("FIFO", None)));
     assert!(why.starts_with("no policy \"FIFO\" in this build (it contains HPF"), "{why}");
-    let wrong = Ruling { values: [("slack".to_owned(), 1.0)].into(), ..ruling("HPF", None) };
+    let wrong = PolicyOrder { values: [("slack".to_owned(), 1.0)].into(), ..ruling("HPF", None) };
     let why = refused(&server, &Request::SetPolicy(wrong));
     assert_eq!(why, "policy HPF: no parameter \"slack\": this policy has none");
     assert_eq!(server.list().server.policy, last.name, "a refused request has no effect");
@@ -128,7 +128,7 @@ fn of(queue: u64) -> Target {
     Target { pid: None, queue: Some(QueueId(queue)) }
 }
 
-fn hint(of: Target, said: &[Said]) -> Request {
+fn hint(of: Target, said: &[HintUpdate]) -> Request {
     Request::Hint { of, said: said.to_vec() }
 }
 
@@ -136,7 +136,7 @@ fn hint(of: Target, said: &[Said]) -> Request {
 fn hint_changes_the_running_client() {
     let server = Running::new();
     let (low, high) = two(&server);
-    done(&server, &hint(of(1), &[Said::Priority(Priority::MAX)]));
+    done(&server, &hint(of(1), &[HintUpdate::Priority(Priority::MAX)]));
     wait_for("it is the other one's turn", || low.runs() && !high.runs());
     let clients = server.list().clients;
     let Reason::Outranked { by, .. } = clients[1].permit.reason else { panic!("{clients:?}") };
@@ -156,7 +156,7 @@ fn last_hint_of_a_kind_counts() {
     low.say(&ToServer::QueueHints { queue: QueueId(1), hints: own });
     wait_for("its hint is there", || status().hints == own);
     let deadline_us = NonZeroU64::new(900);
-    done(&server, &hint(of(1), &[Said::Deadline(deadline_us), Said::Utilization(share(70))]));
+    done(&server, &hint(of(1), &[HintUpdate::Deadline(deadline_us), HintUpdate::Utilization(share(70))]));
     assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
     // Another hint of the client does not change the earlier ones.
     let own = QueueHints { preemptible: false, ..own };
@@ -165,7 +165,7 @@ fn last_hint_of_a_kind_counts() {
     assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
 
     let before = server.list().server.now;
-    done(&server, &hint(of(1), &[Said::Arrival(Some(1_000_000)), Said::Deadline(None)]));
+    done(&server, &hint(of(1), &[HintUpdate::Arrival(Some(1_000_000)), HintUpdate::Deadline(None)]));
     let hints = status().hints;
     let arrival = hints.arrival.unwrap();
     assert!(hints.deadline_us.is_none());
@@ -182,14 +182,14 @@ fn hints_apply_to_a_process_or_to_all() {
     low.say(&ToServer::ProcessHints { hints: own });
     // The nice value is that of this process, whatever it was started with.
     wait_for("its hint is there", || hints()[0] == ProcessHints { nice: hints()[0].nice, ..own });
-    done(&server, &hint(pid, &[Said::Window, Said::Job(NonZeroU64::new(4))]));
+    done(&server, &hint(pid, &[HintUpdate::Window, HintUpdate::Job(NonZeroU64::new(4))]));
     // Both clients are this process.
     assert!(hints().iter().all(|hints| hints.window && hints.job == NonZeroU64::new(4)));
-    done(&server, &hint(of(2), &[Said::Window]));
+    done(&server, &hint(of(2), &[HintUpdate::Window]));
     assert_eq!(hints().iter().map(|hints| hints.window).collect::<Vec<_>>(), [false, true]);
 
     let slice = Timeslice::try_from(700).unwrap();
-    done(&server, &hint(Target::default(), &[Said::Timeslice(slice)]));
+    done(&server, &hint(Target::default(), &[HintUpdate::Timeslice(slice)]));
     let _third = Client::with_queue(&server.path, "third", 0);
     server.wait_for_clients(3);
     assert!(
@@ -203,7 +203,7 @@ fn hint_without_a_matching_target_is_refused() {
     let server = Running::new();
     let (_low, high) = two(&server);
     let me = Pid(std::process::id());
-    let said = [Said::Priority(Priority::DEFAULT)];
+    let said = [HintUpdate::Priority(Priority::DEFAULT)];
     let why = |of| refused(&server, &hint(of, &said));
     assert!(why(of(9)).starts_with("no connected program has a queue 9"));
     assert_eq!(why(Target::default()), "specify a process or a queue for these hints");

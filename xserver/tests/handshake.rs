@@ -13,7 +13,7 @@ use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::page::{WANTS_IDLE, WANTS_READY};
+use protocol::page::{EVENT_IDLE, EVENT_READY};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues};
 use protocol::time::Time;
@@ -207,7 +207,7 @@ impl Handshake {
         let client = self.queues[place].0;
         let turned = |state: State| if state == State::Ready { State::Lingering } else { State::Ready };
         let wanted = |world: &World, state: State| {
-            let bit = if state == State::Ready { WANTS_READY } else { WANTS_IDLE };
+            let bit = if state == State::Ready { EVENT_READY } else { EVENT_IDLE };
             world.event_mask[client] & bit != 0
         };
         let state = world.queues[place];

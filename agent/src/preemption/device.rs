@@ -2,8 +2,9 @@
 //! confirmed it.
 
 use crate::clock::nanos;
-use hal_kfd::probe::{Cost, Facts, Trial, Verdict};
-use protocol::cost::{CostKey, CostOrigin, HoldCost};
+use hal_kfd::capabilities::Facts;
+use hal_kfd::costs::{Cost, Trial, Verdict};
+use protocol::cost::{CostKey, CostOrigin, EvictCost};
 use std::time::Duration;
 
 /// The capability of a device to evict queues.
@@ -31,12 +32,12 @@ impl Capability {
 
     /// Returns the cost that this process found out by itself, for the server; without a cost if an eviction
     /// failed.
-    pub(super) fn own_cost(&self) -> Option<(CostKey, Option<HoldCost>)> {
+    pub(super) fn own_cost(&self) -> Option<(CostKey, Option<EvictCost>)> {
         let at_least_one = |time| nanos(time).max(1);
         let own = match self.origin {
             _ if self.failed => None,
             CostOrigin::Measured | CostOrigin::Corrected | CostOrigin::Learnt => {
-                Some(HoldCost::new(at_least_one(self.cost.hold), at_least_one(self.cost.release))?)
+                Some(EvictCost::new(at_least_one(self.cost.hold), at_least_one(self.cost.release))?)
             }
             _ => return None,
         };

@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use hal_kfd::Kfd;
-use hal_kfd::probe::Facts;
+use hal_kfd::capabilities::Facts;
 use protocol::codes::PreemptLevel;
 use protocol::config::{KfdMechanism, KfdProbe};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};

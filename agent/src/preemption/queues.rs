@@ -2,13 +2,14 @@
 
 use super::device::Capability;
 use super::inputs::Inputs;
-use hal_kfd::probe::{self, Choice, Cost, Facts, Refusal, Scheduler};
-use hal_kfd::registry::Mark;
-use hal_kfd::{Errno, Kernel, Kfd, Kind, Outcome, Registry};
+use hal_kfd::capabilities::{self, Choice, Facts, Refusal, Scheduler};
+use hal_kfd::costs::{self, Cost};
+use hal_kfd::registry::Marker;
+use hal_kfd::{Errno, Kernel, Kfd, MechanismKind, Outcome, Registry};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
 use protocol::config::{KfdMechanism, KfdProbe};
-use protocol::cost::{CostKey, CostOrigin, HoldCost};
+use protocol::cost::{CostKey, CostOrigin, EvictCost};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::path::Path;
@@ -59,8 +60,8 @@ impl HardwareQueues {
     pub(super) unsafe fn new(descriptor: c_int, gpu_id: u32, inputs: &'static Inputs) -> Option<Self> {
         let choice = match inputs.mechanism()? {
             KfdMechanism::Auto => Choice::Auto,
-            KfdMechanism::UpdateQueue => Choice::Only(Kind::UpdateQueue),
-            KfdMechanism::DebugTrap => Choice::Only(Kind::DebugTrap),
+            KfdMechanism::UpdateQueue => Choice::Only(MechanismKind::UpdateQueue),
+            KfdMechanism::DebugTrap => Choice::Only(MechanismKind::DebugTrap),
             KfdMechanism::Off => Choice::Off,
         };
         let kernel = Arc::new(Kfd::recognise(descriptor)?);
@@ -68,15 +69,15 @@ impl HardwareQueues {
         let kind = match choice {
             Choice::Off => return None,
             // Only this mechanism has to be chosen before there is a queue.
-            Choice::Only(Kind::DebugTrap) => {
+            Choice::Only(MechanismKind::DebugTrap) => {
                 let chosen = facts(&*kernel, gpu_id)
-                    .and_then(|facts| probe::choose(choice, &facts, inputs.drains(&facts)));
+                    .and_then(|facts| capabilities::choose(choice, &facts, inputs.drains(&facts)));
                 chosen.unwrap_or_else(|refusal| {
                     never = Some(refusal);
-                    Kind::UpdateQueue
+                    MechanismKind::UpdateQueue
                 })
             }
-            _ => Kind::UpdateQueue,
+            _ => MechanismKind::UpdateQueue,
         };
         let registry = Registry::new(kernel.clone(), kind);
         let (devices, measuring) = (Mutex::new(BTreeMap::new()), Mutex::new(()));
@@ -104,13 +105,13 @@ impl HardwareQueues {
     /// Evicts the queues of a device that have work.
     pub(crate) fn evict(&self, gpu_id: u32) -> Outcome {
         // SAFETY: `new` requires what the registry does.
-        unsafe { self.registry.hold(gpu_id) }
+        unsafe { self.registry.evict(gpu_id) }
     }
 
     /// Returns the write positions of all devices' queues.
-    pub(crate) fn mark_all(&self) -> Vec<Mark> {
+    pub(crate) fn mark_all(&self) -> Vec<Marker> {
         // SAFETY: `new` requires what the registry does.
-        self.registry.devices().into_iter().map(|gpu_id| unsafe { self.registry.mark(gpu_id) }).collect()
+        self.registry.devices().into_iter().map(|gpu_id| unsafe { self.registry.marker(gpu_id) }).collect()
     }
 
     /// Measures the cost of an eviction, once for a device. A queue that may have work is measured only where
@@ -163,8 +164,8 @@ impl HardwareQueues {
         saves: bool,
     ) -> Result<Option<Capability>, Refusal> {
         let host = self.inputs.host;
-        let kind = probe::choose(self.choice, &facts, self.inputs.drains(&facts))?;
-        let key = probe::key(&self.kernel, Path::new("/sys"), &facts, gpu_id, kind);
+        let kind = capabilities::choose(self.choice, &facts, self.inputs.drains(&facts))?;
+        let key = costs::key(&self.kernel, Path::new("/sys"), &facts, gpu_id, kind);
         let probe = self.inputs.probe();
         let known = key.filter(|_| probe != KfdProbe::Always).and_then(|key| host.cost_from_server(key));
         let (cost, origin) = match (known, probe) {
@@ -181,7 +182,7 @@ impl HardwareQueues {
             }
             (None, KfdProbe::Never) => (Cost::default(), CostOrigin::Unmeasured),
             (None, _) => {
-                let cost = probe::measure(&self.registry, &*self.kernel, queue, limit, saves)?;
+                let cost = costs::measure(&self.registry, &*self.kernel, queue, limit, saves)?;
                 (cost, CostOrigin::Measured)
             }
         };
@@ -203,7 +204,8 @@ impl HardwareQueues {
         let evicted = self.registry.queues().into_iter().find(|queue| {
             queue.gpu_id == gpu_id && queue.is_compute() && queue.arbiter.held() && queue.save_area != 0
         });
-        let saves = evicted.map(|queue| probe::saves(&self.registry, &*self.kernel, queue.id));
+        let saves =
+            evicted.map(|queue| capabilities::check_saves_waves(&self.registry, &*self.kernel, queue.id));
         let Some(Err(refusal @ Refusal::NoCwsr)) = saves else { return true };
         tracing::warn!("GPU {gpu_id}: level 1 is in force from now on: {refusal}");
         devices.insert(gpu_id, Err(refusal));
@@ -239,7 +241,7 @@ impl HardwareQueues {
 
     /// Returns the costs that this process found out by itself, for the server; without a cost where an
     /// eviction failed.
-    pub(super) fn own_costs(&self) -> Vec<(CostKey, Option<HoldCost>)> {
+    pub(super) fn own_costs(&self) -> Vec<(CostKey, Option<EvictCost>)> {
         self.devices.lock().values().flatten().filter_map(Capability::own_cost).collect()
     }
 
@@ -264,7 +266,7 @@ impl HardwareQueues {
     /// Repeats failed requests until what is to be restored is restored.
     fn reconcile(&self) {
         for _ in 0..TRIES {
-            if self.registry.settle().unsettled == 0 {
+            if self.registry.reconcile().unsettled == 0 {
                 return;
             }
             std::thread::sleep(RETRY);

@@ -9,7 +9,7 @@ use crate::futex;
 use crate::pages::Pages;
 use crate::shared::{Shared, block_signals};
 use host::thread_qos;
-use protocol::page::{ClientHeader, LEASE, ServerPage, WANTS_PROGRESS};
+use protocol::page::{ClientHeader, EVENT_PROGRESS, LEASE, ServerPage};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -129,7 +129,7 @@ impl Loop {
             self.domain.permission_changed();
             self.signals.applied.store(seen, Ordering::SeqCst);
             let reports = page.report.load(Ordering::SeqCst) != self.header.reported.load(Ordering::SeqCst);
-            let wants_progress = page.wants.load(Ordering::SeqCst) & WANTS_PROGRESS != 0;
+            let wants_progress = page.wants.load(Ordering::SeqCst) & EVENT_PROGRESS != 0;
             if reports || wants_progress && !shared.link.agent_counts.load(Ordering::SeqCst) {
                 shared.link.agent.notify();
             }

@@ -182,7 +182,7 @@ fn host_function_of_several_binaries_is_known_if_they_agree() {
 fn past(kernels: &Kernels, function: usize, name: &CStr, binaries: &[&Binary]) -> bool {
     let wrappers: Vec<_> = binaries.iter().map(|binary| binary.wrapper.as_ptr().cast()).collect();
     // SAFETY: the tests remove the binaries, or make no further look-up, before they drop them.
-    unsafe { kernels.add_past(handle(function), name, &wrappers) }
+    unsafe { kernels.add_unseen(handle(function), name, &wrappers) }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::capabilities::Facts;
 use crate::kernel::Kfd;
-use crate::mechanism::Kind;
+use crate::mechanism::MechanismKind;
 use std::ffi::CStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,7 +22,7 @@ const MODULE: [&str; 2] = ["version", "srcversion"];
 ///
 /// The hash is that of the standard library, so that two builds of this library can differ in it. Each
 /// measures then.
-pub fn key(kernel: &Kfd, sys: &Path, facts: &Facts, gpu_id: u32, kind: Kind) -> Option<NonZeroU64> {
+pub fn key(kernel: &Kfd, sys: &Path, facts: &Facts, gpu_id: u32, kind: MechanismKind) -> Option<NonZeroU64> {
     let boot = fs::read_to_string(BOOT).ok()?;
     let module = MODULE.map(|name| fs::read_to_string(sys.join("module/amdgpu").join(name)).ok());
     Some(number(&boot, &release()?, &module, kernel.device()?, facts, gpu_id, kind))
@@ -35,7 +35,7 @@ fn number(
     device: u64,
     facts: &Facts,
     gpu_id: u32,
-    kind: Kind,
+    kind: MechanismKind,
 ) -> NonZeroU64 {
     let mut hasher = DefaultHasher::new();
     (boot.trim(), release, module, device, facts, gpu_id, kind).hash(&mut hasher);
@@ -74,21 +74,21 @@ mod tests {
             number(boot, release.as_bytes(), module, device, &facts, gpu_id, kind)
         };
         let keys = [
-            key("a", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
-            key("b", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
-            key("a", "6.2", &none, 1, facts, 7, Kind::UpdateQueue),
-            key("a", "6.1", &version, 1, facts, 7, Kind::UpdateQueue),
-            key("a", "6.1", &none, 2, facts, 7, Kind::UpdateQueue),
-            key("a", "6.1", &none, 1, Facts { cwsr: Some(false), ..facts }, 7, Kind::UpdateQueue),
-            key("a", "6.1", &none, 1, Facts { simulated: true, ..facts }, 7, Kind::UpdateQueue),
-            key("a", "6.1", &none, 1, facts, 8, Kind::UpdateQueue),
-            key("a", "6.1", &none, 1, facts, 7, Kind::DebugTrap),
+            key("a", "6.1", &none, 1, facts, 7, MechanismKind::UpdateQueue),
+            key("b", "6.1", &none, 1, facts, 7, MechanismKind::UpdateQueue),
+            key("a", "6.2", &none, 1, facts, 7, MechanismKind::UpdateQueue),
+            key("a", "6.1", &version, 1, facts, 7, MechanismKind::UpdateQueue),
+            key("a", "6.1", &none, 2, facts, 7, MechanismKind::UpdateQueue),
+            key("a", "6.1", &none, 1, Facts { cwsr: Some(false), ..facts }, 7, MechanismKind::UpdateQueue),
+            key("a", "6.1", &none, 1, Facts { simulated: true, ..facts }, 7, MechanismKind::UpdateQueue),
+            key("a", "6.1", &none, 1, facts, 8, MechanismKind::UpdateQueue),
+            key("a", "6.1", &none, 1, facts, 7, MechanismKind::DebugTrap),
         ];
         let different: std::collections::BTreeSet<_> = keys.into_iter().collect();
         assert_eq!(different.len(), keys.len());
         assert_eq!(
             keys[0],
-            key("a\n", "6.1", &none, 1, facts, 7, Kind::UpdateQueue),
+            key("a\n", "6.1", &none, 1, facts, 7, MechanismKind::UpdateQueue),
             "equal conditions, equal keys"
         );
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cost::Cost;
-use crate::capabilities::{Refusal, saves};
+use crate::capabilities::{Refusal, check_saves_waves};
 use crate::kernel::Kernel;
 use crate::registry::Registry;
 
@@ -18,7 +18,7 @@ const OUTLIER: u32 = 10;
 /// # Errors
 /// A request failed; the median duration exceeded `limit`, or one duration exceeded it tenfold; or, with
 /// `cwsr`, the driver does not return the saved state of the evicted queue, so that it saves none. In each
-/// case the queue is restored, or [`Registry::settle`] sends the request again.
+/// case the queue is restored, or [`Registry::reconcile`] sends the request again.
 pub fn measure(
     registry: &Registry,
     kernel: &dyn Kernel,
@@ -34,7 +34,7 @@ pub fn measure(
                 Some(errno) => Err(Refusal::Failed(errno)),
                 // A busy machine can exceed the limit once, but not that far.
                 None if outcome.took > limit * OUTLIER => Err(Refusal::TooSlow(outcome.took)),
-                None if evict && cwsr => saves(registry, kernel, queue),
+                None if evict && cwsr => check_saves_waves(registry, kernel, queue),
                 None => Ok(()),
             };
             if let Err(refusal) = verdict {
@@ -57,14 +57,14 @@ mod tests {
     use super::*;
     use crate::fake::{Failure, FakeKernel};
     use crate::kernel::Errno;
-    use crate::mechanism::Kind;
+    use crate::mechanism::MechanismKind;
     use hip_sys::kfd::{self, Ioctl as _, Plain as _};
     use std::sync::Arc;
 
     #[test]
     fn measured_queue_is_always_restored() {
         let kernel = Arc::new(FakeKernel::default());
-        let registry = Registry::new(kernel.clone(), Kind::UpdateQueue);
+        let registry = Registry::new(kernel.clone(), MechanismKind::UpdateQueue);
         let create = kfd::CreateQueue {
             queue_percentage: 100,
             queue_type: kfd::QUEUE_TYPE_COMPUTE_AQL,

@@ -2,11 +2,11 @@
 //! runtime's updates do not undo it. It needs ABI 1.13, hardware scheduling, an enabled runtime, and a
 //! process that no debugger debugs. A suspended queue cannot be destroyed.
 
-use super::{ATTEMPTS, Kind, Mechanism};
+use super::{ATTEMPTS, Mechanism, MechanismKind};
 use crate::kernel::{Errno, Kernel};
 use crate::outcome::Outcome;
 use crate::queue::Queue;
-use crate::session::{self, Fate};
+use crate::session::{self, SuspendStatus};
 
 /// The mechanism, with its debug session.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ impl DebugTrap {
 }
 
 impl Mechanism for DebugTrap {
-    fn kind(&self) -> Kind {
-        Kind::DebugTrap
+    fn kind(&self) -> MechanismKind {
+        MechanismKind::DebugTrap
     }
 
     fn merges(&self) -> bool {
@@ -71,9 +71,9 @@ impl Mechanism for DebugTrap {
                 for (i, id) in ids.iter().enumerate() {
                     let Some(queue) = queues.iter_mut().find(|queue| queue.id == *id) else { continue };
                     queue.suspended = match result.as_ref().map(|fates| fates[i]) {
-                        Ok(Fate::Done) => Some(suspend),
-                        Ok(Fate::Invalid) => queue.suspended,
-                        Ok(Fate::Failed) => {
+                        Ok(SuspendStatus::Done) => Some(suspend),
+                        Ok(SuspendStatus::Invalid) => queue.suspended,
+                        Ok(SuspendStatus::Failed) => {
                             hung = true;
                             None
                         }

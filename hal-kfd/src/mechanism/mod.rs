@@ -12,14 +12,14 @@ const ATTEMPTS: usize = 3;
 
 /// Names a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MechanismKind {
     /// `UPDATE_QUEUE` with percentage 0 and with the percentage that the runtime set.
     UpdateQueue,
     /// `SUSPEND_QUEUES` and `RESUME_QUEUES` of `DBG_TRAP`.
     DebugTrap,
 }
 
-impl Kind {
+impl MechanismKind {
     /// Returns the name as users write it.
     pub fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl Kind {
 /// Evicts queues from the hardware and restores them.
 pub trait Mechanism: Send + Sync + std::fmt::Debug {
     /// Returns the kind of mechanism.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> MechanismKind;
 
     /// Returns true if an eviction changes the percentage, so that the runtime's updates are merged with it.
     fn merges(&self) -> bool;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{ATTEMPTS, Kind, Mechanism};
+use super::{ATTEMPTS, Mechanism, MechanismKind};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::outcome::Outcome;
 use crate::queue::Queue;
@@ -13,8 +13,8 @@ use crate::queue::Queue;
 pub struct UpdateQueue;
 
 impl Mechanism for UpdateQueue {
-    fn kind(&self) -> Kind {
-        Kind::UpdateQueue
+    fn kind(&self) -> MechanismKind {
+        MechanismKind::UpdateQueue
     }
 
     fn merges(&self) -> bool {

@@ -111,7 +111,7 @@ impl Inner {
 mod tests {
     use super::*;
     use crate::fake::Failure;
-    use crate::mechanism::Kind;
+    use crate::mechanism::MechanismKind;
     use crate::registry::tests::{BOTH, Bench, GPU};
     use hip_sys::kfd;
 
@@ -201,14 +201,14 @@ mod tests {
             assert_eq!(bench.registry.suspend_for(1, Some(&ids)), FAILED);
             bench.registry.resume_for(1, None).unwrap();
             assert!(bench.registry.queues().iter().all(|queue| queue.session.is_none()));
-            assert_eq!(bench.registry.settle().requests, 0);
+            assert_eq!(bench.registry.reconcile().requests, 0);
             assert_eq!(runs(&bench, &ids), [true; 2], "{kind:?}");
         }
     }
 
     #[test]
     fn failed_suspend_resumes_its_own_queues_and_no_others() {
-        let mut bench = Bench::new(Kind::UpdateQueue);
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let ids = [bench.compute(1), bench.compute(1), bench.compute(1)];
         bench.registry.suspend_for(1, Some(&ids[..1])).unwrap();
         bench.kernel.fail([None, EIO, EIO, EIO]);
@@ -226,7 +226,7 @@ mod tests {
     /// Every request succeeds, but the queue runs.
     #[test]
     fn queue_that_the_driver_ignores_is_not_suspended() {
-        let mut bench = Bench::new(Kind::DebugTrap);
+        let mut bench = Bench::new(MechanismKind::DebugTrap);
         let ids = [bench.compute(1), bench.compute(1)];
         bench.kernel.0.lock().ignored.insert(ids[1]);
         assert_eq!(bench.registry.suspend_for(1, None), Err(Refused::Failed(None)));
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn suspend_after_time_out_is_refused() {
-        let mut bench = Bench::new(Kind::UpdateQueue);
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let ids = [bench.compute(1), bench.compute(1)];
         let time_out = Errno(libc::ETIME);
         bench.kernel.fail([None, Some(Failure { errno: libc::ETIME, after: false })]);
@@ -259,7 +259,7 @@ mod tests {
             assert_eq!(bench.registry.resume_for(1, None), Ok(()));
             assert!(!bench.kernel.runs(id), "{kind:?}");
             bench.registry.suspend_for(1, None).unwrap();
-            bench.registry.release(GPU);
+            bench.registry.restore(GPU);
             assert!(!bench.kernel.runs(id), "{kind:?}");
             bench.registry.shut_down();
             assert!(bench.kernel.runs(id), "{kind:?}");

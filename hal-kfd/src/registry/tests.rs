@@ -20,7 +20,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    pub fn new(kind: Kind) -> Self {
+    pub fn new(kind: MechanismKind) -> Self {
         let kernel = Arc::new(FakeKernel::default());
         Self { registry: Registry::new(kernel.clone(), kind), kernel, indices: Vec::new() }
     }
@@ -58,7 +58,7 @@ impl Bench {
 
     pub fn evict(&self) -> Outcome {
         // SAFETY: the indices live as long as the bench.
-        unsafe { self.registry.hold(GPU) }
+        unsafe { self.registry.evict(GPU) }
     }
 
     pub fn runtime_update(&self, id: u32, percentage: u32) -> Result<i32, Errno> {
@@ -79,7 +79,7 @@ impl Bench {
     }
 }
 
-pub const BOTH: [Kind; 2] = [Kind::UpdateQueue, Kind::DebugTrap];
+pub const BOTH: [MechanismKind; 2] = [MechanismKind::UpdateQueue, MechanismKind::DebugTrap];
 
 #[test]
 fn compute_queues_with_work_are_evicted_and_restored_unchanged() {
@@ -95,23 +95,23 @@ fn compute_queues_with_work_are_evicted_and_restored_unchanged() {
         assert_eq!([busy, idle, sdma, elsewhere].map(|id| bench.kernel.runs(id)), [false, true, true, true]);
         let asked = bench.kernel.asked();
         match kind {
-            Kind::UpdateQueue => assert_eq!(asked, [0x07]),
-            Kind::DebugTrap => assert_eq!(asked, [0x100, 0x10d, 0x106]),
+            MechanismKind::UpdateQueue => assert_eq!(asked, [0x07]),
+            MechanismKind::DebugTrap => assert_eq!(asked, [0x100, 0x10d, 0x106]),
         }
         // The next call evicts the queue that has got work meanwhile.
         bench.indices[idle as usize][0].store(9, Ordering::Release);
         assert_eq!(bench.evict().queues, 2);
         assert!(!bench.kernel.runs(idle));
-        assert_eq!(bench.registry.release(GPU).error, None);
+        assert_eq!(bench.registry.restore(GPU).error, None);
         let after = bench.kernel.queue(busy);
         assert_eq!((after.kept, after.mapped, after.suspended), (before.kept, true, false), "{kind:?}");
-        assert!(bench.registry.holding().is_empty());
+        assert!(bench.registry.evicted_devices().is_empty());
     }
 }
 
 #[test]
 fn most_active_queue_is_evicted_first_and_restored_last() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let [old, waiting, taken] = [3, 3, 3].map(|work| bench.compute(work));
     let set = |id: u32, write, read| {
         bench.indices[id as usize][0].store(write, Ordering::Release);
@@ -122,7 +122,7 @@ fn most_active_queue_is_evicted_first_and_restored_last() {
         assert_eq!(bench.evict().queues, 3);
         let order = updated();
         assert_eq!((bench.evict().queues, updated()), (3, vec![]), "a second call changes nothing");
-        assert_eq!(bench.registry.release(GPU).error, None);
+        assert_eq!(bench.registry.restore(GPU).error, None);
         assert_eq!(updated().last(), order.first());
         order
     };
@@ -142,27 +142,27 @@ fn most_active_queue_is_evicted_first_and_restored_last() {
 /// Equal indices say that the device has taken the last packet; its kernel may be running.
 #[test]
 fn queue_without_completed_mark_counts_as_busy() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let id = bench.compute(0);
     let set =
         |bench: &Bench, to: u64| bench.indices[0].iter().for_each(|index| index.store(to, Ordering::Release));
     set(&bench, 5);
     assert_eq!(bench.evict().queues, 1, "five packets were taken, and their completion is unknown");
-    bench.registry.release(GPU);
+    bench.registry.restore(GPU);
     // SAFETY: the indices live as long as the bench.
-    let mark = unsafe { bench.registry.mark(GPU) };
-    bench.registry.complete(&mark);
+    let mark = unsafe { bench.registry.marker(GPU) };
+    bench.registry.note_complete(&mark);
     assert_eq!(bench.evict().queues, 0);
-    bench.registry.release(GPU);
+    bench.registry.restore(GPU);
     // Packets after the mark do not count as complete.
     set(&bench, 6);
-    bench.registry.complete(&mark);
+    bench.registry.note_complete(&mark);
     assert_eq!(bench.evict().queues, 1);
     assert!(!bench.kernel.runs(id));
     // A new queue with a reused number has no completed packets.
     bench.destroy(id).unwrap();
     assert_eq!(bench.compute(0), id);
-    bench.registry.release(GPU);
+    bench.registry.restore(GPU);
     bench.indices[1][0].store(1, Ordering::Release);
     assert_eq!(bench.evict().queues, 1);
 }
@@ -177,7 +177,7 @@ fn queue_created_during_eviction_is_created_evicted() {
         assert!(!bench.kernel.runs(born) && bench.kernel.runs(copies), "{kind:?}");
         let other = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 0);
         assert!(bench.kernel.runs(other));
-        bench.registry.release(GPU);
+        bench.registry.restore(GPU);
         assert!(bench.kernel.runs(born));
         assert_eq!(bench.kernel.queue(born).kept.percentage, 0x0164);
     }
@@ -191,12 +191,12 @@ fn update_of_the_runtime_keeps_eviction_and_takes_effect_later() {
         bench.evict();
         bench.runtime_update(id, 100).unwrap();
         assert!(!bench.kernel.runs(id), "{kind:?}");
-        bench.registry.release(GPU);
+        bench.registry.restore(GPU);
         assert!(bench.kernel.runs(id) && bench.kernel.queue(id).kept.percentage == 100);
         // A queue that the runtime has disabled stays disabled.
         bench.runtime_update(id, 0).unwrap();
         bench.evict();
-        bench.registry.release(GPU);
+        bench.registry.restore(GPU);
         assert!(!bench.kernel.runs(id), "{kind:?}");
         assert_eq!(bench.runtime_update(id, 101), Err(Errno(libc::EINVAL)));
         assert_eq!(bench.runtime_update(99, 100), Err(Errno(libc::EFAULT)));
@@ -205,7 +205,7 @@ fn update_of_the_runtime_keeps_eviction_and_takes_effect_later() {
 
 #[test]
 fn cu_mask_is_read_as_far_as_the_driver_reads() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let id = bench.compute(0);
     // At an odd address; an inaccessible page follows the words that the driver reads.
     let page = 4096;
@@ -237,14 +237,14 @@ fn evicted_queue_is_restored_before_destruction() {
         bench.evict();
         bench.kernel.asked();
         bench.destroy(first).unwrap();
-        let released = if kind == Kind::UpdateQueue { 0x07 } else { 0x107 };
+        let released = if kind == MechanismKind::UpdateQueue { 0x07 } else { 0x107 };
         assert_eq!(bench.kernel.asked(), [released, 0x03], "{kind:?}");
         assert!(!bench.kernel.runs(second));
         assert_eq!(bench.registry.queues().len(), 1);
         assert_eq!(bench.destroy(99), Err(Errno(libc::EINVAL)));
     }
     // If the resume fails, the end of the session keeps the destruction from blocking.
-    let mut bench = Bench::new(Kind::DebugTrap);
+    let mut bench = Bench::new(MechanismKind::DebugTrap);
     let (id, other) = (bench.compute(1), bench.compute(1));
     bench.evict();
     bench.kernel.fail([Some(EIO); 3]);
@@ -257,7 +257,7 @@ fn evicted_queue_is_restored_before_destruction() {
 
 #[test]
 fn destruction_that_waits_in_the_driver_blocks_no_other_call() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let (busy, waits) = (bench.compute(1), bench.compute(1));
     let gate = Arc::new([Barrier::new(2), Barrier::new(2)]);
     bench.kernel.0.lock().gate = Some(gate.clone());
@@ -268,7 +268,7 @@ fn destruction_that_waits_in_the_driver_blocks_no_other_call() {
         let bench = &bench;
         scope.spawn(move || {
             let held = (bench.evict().queues, bench.kernel.runs(busy));
-            bench.registry.release(GPU);
+            bench.registry.restore(GPU);
             let ids: Vec<u32> = bench.registry.queues().iter().map(|queue| queue.id).collect();
             done.send((held, ids)).unwrap();
         });
@@ -287,20 +287,20 @@ fn destruction_that_waits_in_the_driver_blocks_no_other_call() {
 
 #[test]
 fn mark_does_not_apply_to_a_new_queue_with_a_reused_number() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let id = bench.compute(5);
     // SAFETY: the indices live as long as the bench.
-    let mark = unsafe { bench.registry.mark(GPU) };
+    let mark = unsafe { bench.registry.marker(GPU) };
     bench.destroy(id).unwrap();
     assert_eq!(bench.compute(5), id);
     bench.indices[1][1].store(5, Ordering::Release);
-    bench.registry.complete(&mark);
+    bench.registry.note_complete(&mark);
     assert_eq!(bench.evict().queues, 1);
 }
 
 #[test]
 fn idle_queue_is_preferred_on_each_device() {
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let (busy, idle) = (bench.compute(1), bench.compute(0));
     let alone = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 1);
     bench.create(GPU + 2, kfd::QUEUE_TYPE_SDMA, 0);
@@ -313,15 +313,15 @@ fn idle_queue_is_preferred_on_each_device() {
 
 #[test]
 fn debug_trap_enables_the_runtime_before_the_first_queue_if_needed() {
-    let mut bench = Bench::new(Kind::DebugTrap);
+    let mut bench = Bench::new(MechanismKind::DebugTrap);
     bench.compute(1);
     bench.compute(1);
     assert_eq!(bench.kernel.asked(), [0x25, 0x02, 0x02]);
-    let mut bench = Bench::new(Kind::DebugTrap);
+    let mut bench = Bench::new(MechanismKind::DebugTrap);
     bench.call(&mut debug::RuntimeEnable { mode_mask: 1, ..Default::default() }).unwrap();
     bench.compute(1);
     assert_eq!(bench.kernel.asked(), [0x25, 0x02]);
-    let mut bench = Bench::new(Kind::UpdateQueue);
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
     bench.compute(1);
     assert_eq!(bench.kernel.asked(), [0x02]);
 }
@@ -339,7 +339,7 @@ fn shut_down_restores_all_queues() {
 
 #[test]
 fn shorter_structure_of_an_older_caller_is_accepted() {
-    let bench = Bench::new(Kind::UpdateQueue);
+    let bench = Bench::new(MechanismKind::UpdateQueue);
     let create =
         kfd::CreateQueue { gpu_id: GPU, queue_percentage: 100, ring_size: 4096, ..Default::default() };
     let mut old = create.as_bytes()[..88].to_vec();
@@ -378,7 +378,7 @@ proptest! {
         debugger in any::<bool>(),
         steps in proptest::collection::vec((step(), proptest::collection::vec(any::<Option<bool>>(), 0..4)), 0..40),
     ) {
-        let mut bench = Bench::new(if debugger { Kind::DebugTrap } else { Kind::UpdateQueue });
+        let mut bench = Bench::new(if debugger { MechanismKind::DebugTrap } else { MechanismKind::UpdateQueue });
         let mut wants: BTreeMap<u32, u32> = BTreeMap::new();
         for (step, failures) in steps {
             let failures: Vec<_> = failures
@@ -393,11 +393,11 @@ proptest! {
                 }
                 Step::Restore => {
                     bench.kernel.fail(failures);
-                    bench.registry.release(GPU);
+                    bench.registry.restore(GPU);
                 }
                 Step::Settle => {
                     bench.kernel.fail(failures);
-                    bench.registry.settle();
+                    bench.registry.reconcile();
                 }
                 Step::Create(work) => {
                     wants.insert(bench.compute(work.into()), 0x0164);
@@ -428,8 +428,8 @@ proptest! {
         }
         let known: Vec<u32> = bench.registry.queues().iter().map(|queue| queue.id).collect();
         prop_assert_eq!(known, wants.keys().copied().collect::<Vec<_>>());
-        bench.registry.release(GPU);
-        prop_assert_eq!(bench.registry.settle().unsettled, 0);
+        bench.registry.restore(GPU);
+        prop_assert_eq!(bench.registry.reconcile().unsettled, 0);
         for (id, percentage) in wants {
             let real = bench.kernel.queue(id);
             prop_assert!(!real.suspended);

@@ -14,7 +14,7 @@ use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::UnitId;
+use protocol::operation::EntityId;
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
@@ -37,10 +37,10 @@ pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
 const OWN: Pid = Pid(4242);
 
 /// The process of an entity, as the statuses have it.
-pub fn pid(entity: UnitId) -> Pid {
+pub fn pid(entity: EntityId) -> Pid {
     match entity {
-        UnitId::Gang(client) => Pid(1000 + client.0 as u32),
-        UnitId::Queue(_) => OWN,
+        EntityId::Gang(client) => Pid(1000 + client.0 as u32),
+        EntityId::Queue(_) => OWN,
     }
 }
 
@@ -51,7 +51,7 @@ pub fn local(queues: Vec<QueueStatus>) -> Status {
 pub fn gang(client: u64, queues: Vec<QueueStatus>) -> Gang {
     Gang {
         client: ClientId(client),
-        pid: pid(UnitId::Gang(ClientId(client))),
+        pid: pid(EntityId::Gang(ClientId(client))),
         hints: ProcessHints::default(),
         queues: Queues::try_from(queues).unwrap(),
     }
@@ -62,13 +62,13 @@ pub fn global(gangs: Vec<Gang>) -> Status {
 }
 
 /// Every entity with all its queues.
-pub fn entity_queues(status: &Status) -> Vec<(UnitId, Vec<QueueStatus>)> {
+pub fn entity_queues(status: &Status) -> Vec<(EntityId, Vec<QueueStatus>)> {
     match status {
         Status::Local { queues, .. } => {
-            queues.iter().map(|queue| (UnitId::Queue(queue.queue), vec![*queue])).collect()
+            queues.iter().map(|queue| (EntityId::Queue(queue.queue), vec![*queue])).collect()
         }
         Status::Global { gangs } => {
-            gangs.iter().map(|gang| (UnitId::Gang(gang.client), gang.queues.to_vec())).collect()
+            gangs.iter().map(|gang| (EntityId::Gang(gang.client), gang.queues.to_vec())).collect()
         }
     }
 }

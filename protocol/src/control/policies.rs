@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A policy with its parameters and its device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Ruling {
+pub struct PolicyOrder {
     /// Short name, in upper or lower case.
     pub policy: String,
     /// Parameters by name. In a request, missing parameters have their defaults. An answer contains all
@@ -20,10 +20,10 @@ pub struct Ruling {
 
 /// A policy in force.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct InForce {
+pub struct PolicyInForce {
     /// The policy and its device.
     #[serde(flatten)]
-    pub ruling: Ruling,
+    pub ruling: PolicyOrder,
     /// Counters since the policy is in force. Their names depend on the policy; see docs/policies.md.
     #[serde(default)]
     pub counted: BTreeMap<String, u64>,
@@ -35,7 +35,7 @@ pub struct Policies {
     /// Every policy of the server's build, in ascending order of their numbers.
     pub policies: Vec<Policy>,
     /// The policy of all devices, then those of single devices in ascending order.
-    pub in_force: Vec<InForce>,
+    pub in_force: Vec<PolicyInForce>,
     /// The devices on which connected programs have queues, in ascending order.
     pub devices: Vec<DeviceId>,
 }

@@ -1,6 +1,6 @@
 //! The specification of a hint, and the parsers that follow from it.
 
-use super::table::Said;
+use super::table::HintUpdate;
 use super::{Hints, Laxity};
 use crate::bounds::Priority;
 use std::fmt;
@@ -65,9 +65,9 @@ pub struct HintSpec {
     /// The accepted values, except the one that takes the hint back.
     pub values: Values,
     /// The number that takes the hint back, and the update that it stands for.
-    pub take_back: Option<(i128, Said)>,
+    pub take_back: Option<(i128, HintUpdate)>,
     /// The update for an accepted number.
-    pub update: fn(i128) -> Option<Said>,
+    pub update: fn(i128) -> Option<HintUpdate>,
     /// Function of the C interface and the types of its arguments.
     pub function: Option<(&'static str, &'static str)>,
     /// Variable of the environment.
@@ -88,7 +88,7 @@ impl HintSpec {
     /// assert_eq!(cap.from_number(-1), Some(Said::Cap(None)));
     /// assert_eq!(cap.from_number(101), None);
     /// ```
-    pub fn from_number(&self, number: impl Into<i128>) -> Option<Said> {
+    pub fn from_number(&self, number: impl Into<i128>) -> Option<HintUpdate> {
         let number = number.into();
         match (self.take_back, &self.values) {
             (Some((none, update)), _) if number == none => Some(update),
@@ -109,7 +109,7 @@ impl HintSpec {
     /// assert_eq!(preemptible.parse("off"), Ok(Said::Preemptible(false)));
     /// assert_eq!(preemptible.parse("maybe").unwrap_err(), "\"maybe\" is not one of on, off");
     /// ```
-    pub fn parse(&self, word: &str) -> Result<Said, String> {
+    pub fn parse(&self, word: &str) -> Result<HintUpdate, String> {
         let number = word.trim().parse::<i128>();
         match (self.take_back, &number) {
             (Some((none, update)), Ok(number)) if *number == none => return Ok(update),
@@ -128,7 +128,7 @@ impl HintSpec {
                 format!("{word:?} is not one of {}{back}", words.join(", "))
             }),
             Values::Laxity => match word.parse() {
-                Ok(laxity) => Ok(Said::Laxity(Some(laxity))),
+                Ok(laxity) => Ok(HintUpdate::Laxity(Some(laxity))),
                 Err(error) => Err(format!("{error}{back}")),
             },
             Values::Flag => (self.update)(1).ok_or_else(|| format!("{} takes no value", self.name)),
@@ -137,7 +137,7 @@ impl HintSpec {
 
     /// Parses the value of the variable, after the hints of earlier rows. Words may be in upper or lower
     /// case.
-    pub(crate) fn read(&self, value: &str, hints: &Hints) -> Option<Said> {
+    pub(crate) fn read(&self, value: &str, hints: &Hints) -> Option<HintUpdate> {
         let number = value.parse::<i128>().ok();
         match &self.values {
             Values::Number(range) => {
@@ -160,13 +160,13 @@ impl HintSpec {
                     }
                     None => value.parse().ok()?,
                 };
-                Some(Said::Laxity(Some(laxity)))
+                Some(HintUpdate::Laxity(Some(laxity)))
             }
             Values::Flag => None,
         }
     }
 
-    fn word(&self, words: &[(&str, i128)], word: &str) -> Option<Said> {
+    fn word(&self, words: &[(&str, i128)], word: &str) -> Option<HintUpdate> {
         words.iter().find(|(known, _)| *known == word).and_then(|(_, number)| self.from_number(*number))
     }
 

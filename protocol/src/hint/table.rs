@@ -21,14 +21,14 @@ use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// Creates [`Said`], [`HintKind`] and [`HINTS`] from rows: the variant with its value, the change that it
+/// Creates [`HintUpdate`], [`HintKind`] and [`HINTS`] from rows: the variant with its value, the change that it
 /// makes, the specification.
 macro_rules! hints {
     ($($(#[$doc:meta])* $variant:ident $(($value:ident: $type:ty))? => $apply:expr, $spec:expr;)*) => {
         /// An update of one hint. It holds until somebody updates the same hint again.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
-        pub enum Said {
+        pub enum HintUpdate {
             $($(#[$doc])* $variant $(($type))?,)*
         }
 
@@ -41,7 +41,7 @@ macro_rules! hints {
         /// All hints, in the order of help texts and documents.
         pub const HINTS: &[HintSpec] = &[$($spec),*];
 
-        impl Said {
+        impl HintUpdate {
             /// Returns the row of the hint.
             pub const fn spec(&self) -> &'static HintSpec {
                 match self {
@@ -97,7 +97,7 @@ hints! {
         scope: Scope::Queue,
         values: number(Priority::RANGE),
         take_back: None,
-        update: |number| bounded(number).map(Said::Priority),
+        update: |number| bounded(number).map(HintUpdate::Priority),
         function: Some(("XHintPriority", "XQueueHandle, Priority")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_PRIORITY",
@@ -121,7 +121,7 @@ hints! {
         scope: Scope::QueueOrProcess,
         values: number(Utilization::RANGE),
         take_back: None,
-        update: |number| bounded(number).map(Said::Utilization),
+        update: |number| bounded(number).map(HintUpdate::Utilization),
         function: Some(("XHintUtilization", "XQueueHandle, Utilization")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_UTILIZATION",
@@ -142,7 +142,7 @@ hints! {
         scope: Scope::AnyProcess,
         values: number(Timeslice::RANGE),
         take_back: None,
-        update: |number| bounded(number).map(Said::Timeslice),
+        update: |number| bounded(number).map(HintUpdate::Timeslice),
         function: Some(("XHintTimeslice", "Timeslice")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_TIMESLICE",
@@ -162,8 +162,8 @@ hints! {
         meaning: "deadline in microseconds from the moment when the queue becomes ready, for KEDF, EDF and SLO",
         scope: Scope::Queue,
         values: Values::Number(POSITIVE),
-        take_back: Some((-1, Said::Deadline(None))),
-        update: |number| Some(Said::Deadline(NonZeroU64::new(u64::try_from(number).ok()?))),
+        take_back: Some((-1, HintUpdate::Deadline(None))),
+        update: |number| Some(HintUpdate::Deadline(NonZeroU64::new(u64::try_from(number).ok()?))),
         function: Some(("XHintDeadline", "XQueueHandle, Deadline")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_DEADLINE",
@@ -184,9 +184,9 @@ hints! {
                   asks for counts",
         scope: Scope::Process,
         values: Values::Number(1..=u64::MAX as i128),
-        take_back: Some((-1, Said::KDeadline(None))),
+        take_back: Some((-1, HintUpdate::KDeadline(None))),
         // More than there can be queues means all of them.
-        update: |number| Some(Said::KDeadline(NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)))),
+        update: |number| Some(HintUpdate::KDeadline(NonZeroU32::new(u32::try_from(number).unwrap_or(u32::MAX)))),
         function: Some(("XHintKDeadline", "size_t")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_KDEADLINE",
@@ -207,7 +207,7 @@ hints! {
                   and after (in the environment they may be left out: -255, and the queue's own), for LAX",
         scope: Scope::Queue,
         values: Values::Laxity,
-        take_back: Some((-1, Said::Laxity(None))),
+        take_back: Some((-1, HintUpdate::Laxity(None))),
         update: |_| None,
         function: Some(("XHintLaxity", "XQueueHandle, Laxity, Priority, Priority")),
         variable: Some(HintVariable {
@@ -229,7 +229,7 @@ hints! {
         scope: Scope::Queue,
         values: Values::Word(SWITCH),
         take_back: None,
-        update: |number| Some(Said::Preemptible(number != 0)),
+        update: |number| Some(HintUpdate::Preemptible(number != 0)),
         function: Some(("XHintPreemptible", "XQueueHandle, int")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_PREEMPTIBLE",
@@ -249,8 +249,8 @@ hints! {
         meaning: "class of the queue, latency-critical or best-effort, which goes before its priority, for LCBE",
         scope: Scope::Queue,
         values: Values::Word(&[("latency-critical", 1), ("best-effort", 2), ("none", 0)]),
-        take_back: Some((0, Said::Class(None))),
-        update: |number| Some(Said::Class(Some(QueueClass::from_number(i64::try_from(number).ok()?)?))),
+        take_back: Some((0, HintUpdate::Class(None))),
+        update: |number| Some(HintUpdate::Class(Some(QueueClass::from_number(i64::try_from(number).ok()?)?))),
         function: Some(("XHintClass", "XQueueHandle, XQueueClass")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_CLASS",
@@ -271,7 +271,7 @@ hints! {
         scope: Scope::Process,
         values: Values::Number(0..=u64::MAX as i128),
         take_back: None,
-        update: |number| Some(Said::Job(NonZeroU64::new(u64::try_from(number).ok()?))),
+        update: |number| Some(HintUpdate::Job(NonZeroU64::new(u64::try_from(number).ok()?))),
         function: Some(("XHintJob", "uint64_t")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_JOB",
@@ -292,8 +292,8 @@ hints! {
                   scheduler: that each of its queues gets)",
         scope: Scope::Process,
         values: number(Cap::RANGE),
-        take_back: Some((-1, Said::Cap(None))),
-        update: |number| Some(Said::Cap(Some(bounded(number)?))),
+        take_back: Some((-1, HintUpdate::Cap(None))),
+        update: |number| Some(HintUpdate::Cap(Some(bounded(number)?))),
         function: Some(("XHintCap", "int")),
         variable: Some(HintVariable {
             name: "XSCHED_AUTO_XQUEUE_CAP",
@@ -315,8 +315,8 @@ hints! {
         meaning: "microseconds until work arrives on the queue, for LCBE",
         scope: Scope::Queue,
         values: Values::Number(0..=i64::MAX as i128),
-        take_back: Some((-1, Said::Arrival(None))),
-        update: |number| Some(Said::Arrival(Some(u64::try_from(number).ok()?))),
+        take_back: Some((-1, HintUpdate::Arrival(None))),
+        update: |number| Some(HintUpdate::Arrival(Some(u64::try_from(number).ok()?))),
         function: Some(("XHintArrival", "XQueueHandle, int64_t")),
         variable: None,
         wire: None,
@@ -332,7 +332,7 @@ hints! {
         scope: Scope::Process,
         values: Values::Flag,
         take_back: None,
-        update: |_| Some(Said::Window),
+        update: |_| Some(HintUpdate::Window),
         function: None,
         variable: None,
         wire: None,

@@ -4,7 +4,7 @@ use super::{Outcome, process, queue, run};
 use agent::now;
 use protocol::bounds::Priority;
 use protocol::codes::XResult;
-use protocol::hint::table::{HINTS, HintKind, Said, Scope};
+use protocol::hint::table::{HINTS, HintKind, HintUpdate, Scope};
 use protocol::hint::{Hints, Laxity};
 use std::ffi::c_int;
 
@@ -30,18 +30,18 @@ pub(super) unsafe extern "C" fn laxity(xq: u64, us: i64, lax: i32, critical: i32
     run(|| match u64::try_from(us) {
         Ok(us) => {
             let laxity = Laxity { us, lax: priority(lax)?, critical: priority(critical)? };
-            apply(Some(xq), Said::Laxity(Some(laxity)))
+            apply(Some(xq), HintUpdate::Laxity(Some(laxity)))
         }
         Err(_) => apply(Some(xq), update::<{ HintKind::Laxity as usize }>(us)?),
     })
 }
 
-fn update<const KIND: usize>(number: impl Into<i128>) -> Result<Said, XResult> {
+fn update<const KIND: usize>(number: impl Into<i128>) -> Result<HintUpdate, XResult> {
     HINTS[KIND].from_number(number).ok_or(XResult::ErrorInvalidValue)
 }
 
 /// Applies an update to a queue, to the process, or to both, as its scope says.
-fn apply(xq: Option<u64>, update: Said) -> Outcome {
+fn apply(xq: Option<u64>, update: HintUpdate) -> Outcome {
     let process = match xq {
         None => process()?,
         Some(xq) => {

@@ -7,7 +7,7 @@ use crate::process::this_process::PREEMPTION;
 use crate::thread::Thread;
 use crate::{lifecycle, startup};
 use agent::errno;
-use hal_kfd::outside::{Attachment, Problem};
+use hal_kfd::attach::{Attachment, Problem};
 use hal_kfd::registry::{Queue, Refused};
 use hal_kfd::{Errno, Kfd};
 use hip_sys::kfd as driver;

@@ -12,7 +12,7 @@ use hal_hip::real::result;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipHostFn_t, hipStream_t, hipStreamCallback_t, hipSuccess};
 use std::ffi::{c_uint, c_void};
-use xqueue::{CostKey, Direct, Footprint, Spec};
+use xqueue::{CommandSpec, CostKey, Direct, Footprint};
 
 /// A function of the program, and its data.
 enum Wrapped {
@@ -73,7 +73,7 @@ fn go(
     invoke: impl Fn(*mut c_void) -> hipError_t + 'static,
 ) -> hipError_t {
     // Open, because the function may wait for another thread.
-    let spec = Spec { open: true, ..turn::spec(CostKey::UNKNOWN) };
+    let spec = CommandSpec { open: true, ..turn::spec(CostKey::UNKNOWN) };
     let mut take = || wrapped.take().map_or(hipSuccess, |wrapped| hand_over(wrapped, &invoke));
     if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(take())) {
         return code(launched);

@@ -7,12 +7,12 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use hal_hip::command::{HipCommand, memory_key};
-use hal_hip::memory::{self, Later, Rows};
-use hal_hip::real::{Real, result};
+use hal_hip::memory::{self, Deferral, Rows};
+use hal_hip::real::{RuntimeFunctions, result};
 use hal_hip::waits;
 use hip_sys::types::{hipError_t, hipMemcpyKind, hipStream_t, hipSuccess};
 use std::ffi::c_void;
-use xqueue::{Direct, Footprint, Spec};
+use xqueue::{CommandSpec, Direct, Footprint};
 
 /// Makes one asynchronous copy, or defers it. `invoke` makes the real call with a source.
 ///
@@ -28,9 +28,11 @@ pub(super) unsafe fn go(
     invoke: impl Fn(*const c_void) -> hipError_t + 'static,
 ) -> hipError_t {
     let completes = waits::copy_async(found.process.real, dst, src, bytes, kind);
-    let spec =
-        Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
-    let later = |real: &Real| memory::copy_later(real, dst, src, bytes, kind);
+    let spec = CommandSpec {
+        completes,
+        ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes))
+    };
+    let later = |real: &RuntimeFunctions| memory::copy_deferral(real, dst, src, bytes, kind);
     let source = || Rows::plane(src, bytes, bytes, 1);
     let invoke = move |staged: Option<*const c_void>| invoke(staged.unwrap_or(src));
     // SAFETY: this function requires what `go_later` does; the source has `bytes` bytes.
@@ -45,8 +47,8 @@ pub(super) unsafe fn go(
 /// As for [`go`]; if the copy is staged, the rows of `source` can be read.
 pub(super) unsafe fn go_later(
     found: Found,
-    spec: &Spec<'_>,
-    later: impl FnOnce(&Real) -> Later,
+    spec: &CommandSpec<'_>,
+    later: impl FnOnce(&RuntimeFunctions) -> Deferral,
     source: impl FnOnce() -> Rows,
     invoke: impl Fn(Option<*const c_void>) -> hipError_t + 'static,
 ) -> hipError_t {
@@ -55,17 +57,17 @@ pub(super) unsafe fn go_later(
     }
     let later = match turn::is_at_home(found) {
         true => later(found.process.real),
-        false => Later::No,
+        false => Deferral::No,
     };
     let appended = match later {
-        Later::Nothing => return invoke(None),
-        Later::No => return turn::take(found, spec, || invoke(None)),
-        Later::AsItIs => {
+        Deferral::Nothing => return invoke(None),
+        Deferral::No => return turn::take(found, spec, || invoke(None)),
+        Deferral::AsItIs => {
             // SAFETY: the memory stays valid until the copy is done, as natively.
             let command = unsafe { HipCommand::new("copy", Footprint::default(), move || invoke(None)) };
             turn::append(found, spec, Box::new(command))
         }
-        Later::Staged => {
+        Deferral::Staged => {
             // SAFETY: this function requires that the rows can be read.
             let staged = unsafe { source().pack() };
             let footprint = Footprint { arguments: 0, staged: staged.len() };
@@ -129,7 +131,7 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
         let Some(found) = found else { return invoke() };
         let bytes = count.saturating_mul(size);
         let spec = turn::spec(memory_key(16, bytes));
-        let later = || memory::fill_later(found.process.real, dst, bytes);
+        let later = || memory::fill_deferral(found.process.real, dst, bytes);
         // SAFETY: the memory stays valid until the fill is done, as natively.
         unsafe { defer::go(found, &spec, "fill", later, invoke) }
     })

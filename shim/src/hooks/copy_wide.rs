@@ -11,8 +11,8 @@ use crate::boundary::Call;
 use crate::process::streams::Target;
 use crate::process::{self, Process, cooperative_cache};
 use hal_hip::command::memory_key;
-use hal_hip::memory::{self, Later, Rows};
-use hal_hip::real::Real;
+use hal_hip::memory::{self, Deferral, Rows};
+use hal_hip::real::RuntimeFunctions;
 use hal_hip::waits;
 use hip_sys::pfn;
 use hip_sys::types::{
@@ -20,7 +20,7 @@ use hip_sys::types::{
     hipMemcpyDeviceToDevice, hipMemcpyKind, hipPitchedPtr, hipPos, hipStream_t, hipSuccess,
 };
 use std::ffi::{c_int, c_void};
-use xqueue::Spec;
+use xqueue::CommandSpec;
 
 /// `hipMemcpy2DAsync` and its per-thread twin
 pub(crate) unsafe fn rows(
@@ -47,9 +47,9 @@ pub(crate) unsafe fn rows(
         let from = Rows::plane(src, spitch, width, height);
         let key = memory_key(64 + kind.0, from.bytes());
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &Real| match width > dpitch.min(spitch) {
-            true => Later::Nothing, // refused, unless there are no rows
-            false => memory::rows_later(real, &to, &from, kind),
+        let later = |real: &RuntimeFunctions| match width > dpitch.min(spitch) {
+            true => Deferral::Nothing, // refused, unless there are no rows
+            false => memory::rows_deferral(real, &to, &from, kind),
         };
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || from, invoke) }
@@ -110,7 +110,7 @@ pub(crate) unsafe fn slices(
             return turn::take(found, &turn::spec(key), || invoke(None));
         };
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &Real| memory::rows_later(real, &to, &from, given.kind);
+        let later = |real: &RuntimeFunctions| memory::rows_deferral(real, &to, &from, given.kind);
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || from, invoke) }
     })
@@ -135,7 +135,7 @@ fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
 /// # Safety
 ///
 /// The parameters are null or can be read.
-pub(crate) unsafe fn slices_wait(real: &Real, params: *const hipMemcpy3DParms) -> bool {
+pub(crate) unsafe fn slices_wait(real: &RuntimeFunctions, params: *const hipMemcpy3DParms) -> bool {
     // SAFETY: by the contract the parameters are null or can be read.
     let Some(given) = (unsafe { params.as_ref() }) else { return false };
     let hipExtent { width, height, depth } = given.extent;
@@ -149,7 +149,7 @@ pub(crate) unsafe fn slices_wait(real: &Real, params: *const hipMemcpy3DParms) -
 /// # Safety
 ///
 /// As for [`slices_wait`].
-pub(crate) unsafe fn described_waits(real: &Real, params: *const hip_Memcpy2D) -> bool {
+pub(crate) unsafe fn described_waits(real: &RuntimeFunctions, params: *const hip_Memcpy2D) -> bool {
     // SAFETY: by the contract the parameters are null or can be read.
     let Some(given) = (unsafe { params.as_ref() }) else { return false };
     let of = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void| match kind? {
@@ -191,16 +191,16 @@ impl Described {
 /// Returns how a copy of rows by [`hip_Memcpy2D`] may be deferred. The runtime believes the memory types that
 /// it states.
 fn described_later(
-    real: &Real,
+    real: &RuntimeFunctions,
     (to, to_kind): (&Rows, MemoryKind),
     (from, from_kind): (&Rows, MemoryKind),
-) -> Later {
-    let is_pageable = |rows: &Rows| memory::place(real, rows.start) == Some(memory::Place::Pageable);
+) -> Deferral {
+    let is_pageable = |rows: &Rows| memory::place(real, rows.start) == Some(memory::Location::Pageable);
     let is_wrong = |rows, kind| kind == MemoryKind::Device && is_pageable(rows);
     if is_wrong(to, to_kind) || is_wrong(from, from_kind) {
-        return Later::No;
+        return Deferral::No;
     }
-    memory::rows_later(real, to, from, hipMemcpyDefault)
+    memory::rows_deferral(real, to, from, hipMemcpyDefault)
 }
 
 /// Returns true if the runtime refuses a copy of rows for its parameters (`BufferRect::create` in
@@ -271,7 +271,7 @@ pub(crate) unsafe fn described(
             return turn::take(found, &turn::spec(key), || invoke(None));
         };
         let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &Real| described_later(real, (&to, to_kind), (&from, from_kind));
+        let later = |real: &RuntimeFunctions| described_later(real, (&to, to_kind), (&from, from_kind));
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || from, invoke) }
     })
@@ -296,9 +296,9 @@ pub(crate) unsafe fn to_symbol(
         };
         let Some(found) = found else { return invoke(None) };
         let spec = after_all_if(visits_others(found, [src, src]), memory_key(kind.0, bytes));
-        let later = |real: &Real| {
+        let later = |real: &RuntimeFunctions| {
             let variable = memory::symbol(real, symbol, offset, bytes);
-            memory::symbol_later(real, variable, src, false, (bytes, kind))
+            memory::symbol_deferral(real, variable, src, false, (bytes, kind))
         };
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
         unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
@@ -325,7 +325,7 @@ pub(crate) unsafe fn from_symbol(
         let later = || {
             let real = found.process.real;
             let variable = memory::symbol(real, symbol, offset, bytes);
-            memory::symbol_later(real, variable, dst, true, (bytes, kind))
+            memory::symbol_deferral(real, variable, dst, true, (bytes, kind))
         };
         // SAFETY: the destination stays valid until the copy is done, as natively.
         unsafe { defer::go(found, &spec, "copy", later, invoke) }
@@ -379,11 +379,13 @@ pub(crate) unsafe fn with_stream(
             // SAFETY: the arguments are the caller's own, and any thread may make the copy.
             return unsafe { copy::go(found, dst.cast_const(), src, bytes, kind, invoke) };
         }
-        let spec =
-            Spec { completes, ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes)) };
-        let later = |real: &Real| match memory::copy_later(real, dst, src, bytes, kind) {
-            Later::Nothing => Later::Nothing,
-            _ => Later::No,
+        let spec = CommandSpec {
+            completes,
+            ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes))
+        };
+        let later = |real: &RuntimeFunctions| match memory::copy_deferral(real, dst, src, bytes, kind) {
+            Deferral::Nothing => Deferral::Nothing,
+            _ => Deferral::No,
         };
         let invoke = move |_| invoke(src);
         // SAFETY: the copy is made on the calling thread, with the caller's own arguments.
@@ -413,10 +415,10 @@ pub(crate) unsafe fn prefetch(
     let later = |process: &Process| {
         let exists = device == HOST || (0..i64::from(process.real.devices)).contains(&device.into());
         if !exists || memory::prefetch_is_refused(process.real, address, count) {
-            return Later::Nothing;
+            return Deferral::Nothing;
         }
         // Some runtimes and devices refuse prefetches, by the call's error.
-        Later::if_certain(
+        Deferral::if_certain(
             process.prefetches.is_accepted(prefetched(device), count as u64)
                 && memory::is_managed(process.real, address, count),
         )
@@ -448,8 +450,8 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
     // hipamd/src/hip_memory.cpp). For larger values that is unknown.
     let too_long = size == 1 && pitch < width;
     let later = |process: &Process| match too_long {
-        true => Later::Nothing,
-        false => memory::fill_rows_later(process.real, &rows),
+        true => Deferral::Nothing,
+        false => memory::fill_rows_deferral(process.real, &rows),
     };
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _, _) -> _, stream| {
         // SAFETY: the arguments are the caller's own.
@@ -473,14 +475,14 @@ pub(crate) unsafe fn fill_slices(
     // As in `fill`, but the runtime compares the memory's own width.
     let too_long = memory.pitch < memory.xsize && memory.pitch != extent.width;
     let later = |process: &Process| match rows {
-        _ if too_long => Later::Nothing,
-        Some(rows) => memory::fill_rows_later(process.real, &rows),
+        _ if too_long => Deferral::Nothing,
+        Some(rows) => memory::fill_rows_deferral(process.real, &rows),
         // It does not fit into its rows, so only a refusal whatever the rows is certain.
         None => {
             let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
-            match memory::fill_later(process.real, memory.ptr, bytes) {
-                Later::Nothing => Later::Nothing,
-                _ => Later::No,
+            match memory::fill_deferral(process.real, memory.ptr, bytes) {
+                Deferral::Nothing => Deferral::Nothing,
+                _ => Deferral::No,
             }
         }
     };

@@ -8,10 +8,10 @@ use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
-use hal_hip::memory::Later;
+use hal_hip::memory::Deferral;
 use hal_hip::real::result;
 use hip_sys::types::{hipError_t, hipStream_t};
-use xqueue::{CostKey, Direct, Footprint, Spec};
+use xqueue::{CommandSpec, CostKey, Direct, Footprint};
 
 /// The key of commands that take no time on the device.
 pub(crate) const INSTANT: CostKey = CostKey(2);
@@ -25,18 +25,18 @@ pub(crate) const INSTANT: CostKey = CostKey(2);
 /// natively the runtime would need it.
 pub(crate) unsafe fn go(
     found: Found,
-    spec: &Spec<'_>,
+    spec: &CommandSpec<'_>,
     name: &'static str,
-    later: impl FnOnce() -> Later,
+    later: impl FnOnce() -> Deferral,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
     if let Direct::Launched(_, launched) = found.queue.try_direct(spec, || result(invoke())) {
         return code(launched);
     }
     match turn::is_at_home(found).then(later) {
-        Some(Later::Nothing) => return invoke(),
-        Some(Later::AsItIs) => {}
-        Some(Later::Staged | Later::No) | None => return turn::take(found, spec, invoke),
+        Some(Deferral::Nothing) => return invoke(),
+        Some(Deferral::AsItIs) => {}
+        Some(Deferral::Staged | Deferral::No) | None => return turn::take(found, spec, invoke),
     }
     // SAFETY: this function requires it of `invoke`.
     let command = unsafe { HipCommand::new(name, Footprint::default(), invoke) };
@@ -51,8 +51,8 @@ pub(crate) unsafe fn go(
 pub(crate) unsafe fn own<F: Copy + 'static>(
     call: Call<F>,
     (stream, per_thread): (hipStream_t, bool),
-    (name, spec): (&'static str, Spec<'static>),
-    later: impl FnOnce(&'static Process) -> Later,
+    (name, spec): (&'static str, CommandSpec<'static>),
+    later: impl FnOnce(&'static Process) -> Deferral,
     invoke: impl Fn(F, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
     call.handle(|real, own| {
@@ -67,13 +67,13 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
 }
 
 /// Waits for what a call without a queue has to follow.
-pub(crate) fn beside(own: bool, spec: &Spec<'_>) {
+pub(crate) fn beside(own: bool, spec: &CommandSpec<'_>) {
     if let (Some(process), Some(scope)) = (process::for_call(own), spec.scope) {
         process.drain(scope);
     }
 }
 
 /// Describes a command that follows everything earlier in the process if `all` is true.
-pub(crate) fn after_all_if(all: bool, key: CostKey) -> Spec<'static> {
-    if all { Spec { key, ..drain::after_all() } } else { turn::spec(key) }
+pub(crate) fn after_all_if(all: bool, key: CostKey) -> CommandSpec<'static> {
+    if all { CommandSpec { key, ..drain::after_all() } } else { turn::spec(key) }
 }

@@ -107,7 +107,7 @@ fn nested(queues: &[&'static Arc<XQueue>], call: &mut dyn FnMut() -> hipError_t)
     match queues.split_first() {
         None => drop(call()),
         Some((first, others)) => {
-            let _ = first.launch_now(|| {
+            let _ = first.launch_unordered(|| {
                 nested(others, call);
                 hw_result(0)
             });

@@ -7,10 +7,10 @@ use crate::boundary::{Call, Failure};
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::hipStream_t;
 use interception::Class;
-use xqueue::{CostKey, Scope, Spec, XQueue};
+use xqueue::{CommandSpec, CostKey, Scope, XQueue};
 
 /// Functions whose scope is the process: frees, unloads, resets.
 pub(crate) fn all<F: Copy, R: Failure>(call: Call<F>, invoke: impl FnOnce(F) -> R) -> R {
@@ -50,7 +50,7 @@ pub(crate) fn own<F: Copy, R: Failure>(
 pub(crate) fn work<F: Copy, R: Failure>(
     call: Call<F>,
     (stream, per_thread): (hipStream_t, bool),
-    spec: Spec<'_>,
+    spec: CommandSpec<'_>,
     invoke: impl FnOnce(F, hipStream_t) -> R,
 ) -> R {
     call.handle(|real, own| {
@@ -66,18 +66,18 @@ pub(crate) fn work<F: Copy, R: Failure>(
 }
 
 /// Describes a command that may wait for anything of the process.
-pub(crate) fn after_all() -> Spec<'static> {
-    Spec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
+pub(crate) fn after_all() -> CommandSpec<'static> {
+    CommandSpec { scope: Some(Scope::Process), ..turn::spec(CostKey::UNKNOWN) }
 }
 
 /// Describes a command that may block its hardware queue until another thread of this program ends that: a
 /// wait for a value or a semaphore.
-pub(crate) fn blocks() -> Spec<'static> {
-    Spec { open: true, ..after_all() }
+pub(crate) fn blocks() -> CommandSpec<'static> {
+    CommandSpec { open: true, ..after_all() }
 }
 
-fn spec(completes: bool) -> Spec<'static> {
-    Spec { completes, ..turn::spec(CostKey::UNKNOWN) }
+fn spec(completes: bool) -> CommandSpec<'static> {
+    CommandSpec { completes, ..turn::spec(CostKey::UNKNOWN) }
 }
 
 /// Functions of two streams.
@@ -105,7 +105,7 @@ pub(crate) fn both<F: Copy, R: Failure>(
 pub(crate) fn default<F: Copy, R: Failure>(
     call: Call<F>,
     per_thread: bool,
-    completes: impl FnOnce(&Real) -> bool,
+    completes: impl FnOnce(&RuntimeFunctions) -> bool,
     invoke: impl FnOnce(F) -> R,
 ) -> R {
     call.handle(|real, own| {
@@ -152,7 +152,7 @@ fn capture<R: Failure>(
 /// Allows markers again if no capture is left.
 pub(crate) fn captures_ended(process: &Process) {
     if !process.captures.any() {
-        process.domain.queues().iter().for_each(|queue| queue.allow_marks());
+        process.domain.queues().iter().for_each(|queue| queue.allow_markers());
     }
 }
 
@@ -166,7 +166,7 @@ pub(crate) fn quiet(process: &Process, queue: &XQueue) {
     process.drain_queue(queue);
     if queue.is_open() {
         // Only the program can end the work, perhaps this thread after this call.
-        return queue.forsake_marks();
+        return queue.abandon_markers();
     }
     let proof = queue.begin_sync();
     queue.wait_completed(process.domain.take_ticket());

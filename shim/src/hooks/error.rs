@@ -9,15 +9,15 @@
 use crate::boundary::Call;
 use crate::process;
 use crate::thread::Thread;
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipError_t, hipErrorNotReady, hipSuccess};
 
 /// Makes this the calling thread's last error, if the runtime would keep it.
-pub(crate) fn keep(real: &Real, code: hipError_t) {
+pub(crate) fn keep(real: &RuntimeFunctions, code: hipError_t) {
     if code == hipErrorNotReady && !real.keeps_every_result() {
         return;
     }
-    let placeholder = real.leave_error().map_or(hipSuccess.0, |error| error.code());
+    let placeholder = real.plant_error().map_or(hipSuccess.0, |error| error.code());
     Thread::current().keep_error(code.0, placeholder);
 }
 

@@ -18,7 +18,7 @@ use hip_sys::types::{
 };
 use std::ffi::c_uint;
 use std::sync::Arc;
-use xqueue::{After, Direct, Footprint, Scope, Spec};
+use xqueue::{After, CommandSpec, Direct, Footprint, Scope};
 
 /// The functions that create an event.
 ///
@@ -117,7 +117,7 @@ fn record_on(
 ) -> hipError_t {
     let events = &found.process.events;
     let after = events.before_record(event);
-    let spec = Spec { after: &after, ..turn::spec(INSTANT) };
+    let spec = CommandSpec { after: &after, ..turn::spec(INSTANT) };
     // Inside a callback the call may bypass the queue.
     let queue = spec.may_wait.then_some(found.queue);
     let invoke = move || events.recording(event, queue, &invoke);
@@ -187,7 +187,7 @@ pub(crate) unsafe fn wait(
         // A wait for another process's record can block a hardware queue, which streams share.
         let foreign = events.is_foreign(event);
         let scope = foreign.then_some(Scope::Process);
-        let spec = Spec { after: &after, scope, open: foreign, ..turn::spec(INSTANT) };
+        let spec = CommandSpec { after: &after, scope, open: foreign, ..turn::spec(INSTANT) };
         let queue = spec.may_wait.then_some(found.queue);
         let invoke = move || {
             let evidence = events.evidence(event);
@@ -261,7 +261,7 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
         {
             // The program may know of the completion, for example by synchronizing the stream. The runtime
             // may still answer "not ready", because it has not yet processed the commands before the marker.
-            process.real.forget_result();
+            process.real.reset_last_error();
             return hipSuccess;
         }
         let code = invoke();

@@ -13,7 +13,7 @@ use hip_sys::types::{
     hipError_t, hipErrorInvalidValue, hipGraph_t, hipGraphExec_t, hipGraphInstantiateParams, hipStream_t,
     hipSuccess,
 };
-use xqueue::{CostKey, Direct, Footprint, Scope, Spec};
+use xqueue::{CommandSpec, CostKey, Direct, Footprint, Scope};
 
 /// A function that works with an executable graph on a stream.
 type OnStream = unsafe extern "C" fn(hipGraphExec_t, hipStream_t) -> hipError_t;
@@ -100,7 +100,7 @@ impl Drop for Exclusive {
 /// Makes a launch that cannot be made at once.
 fn later(
     found: Found,
-    spec: &Spec<'_>,
+    spec: &CommandSpec<'_>,
     exec: hipGraphExec_t,
     invoke: impl Fn() -> hipError_t + 'static,
 ) -> hipError_t {
@@ -164,7 +164,7 @@ pub(crate) unsafe fn destroy_exec(
                 return refused;
             }
             if process.graphs.doom(exec) {
-                process.real.forget_result();
+                process.real.reset_last_error();
                 return hipSuccess;
             }
         }

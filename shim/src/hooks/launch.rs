@@ -26,7 +26,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use protocol::slow::SlowPath;
 use std::ffi::c_void;
 use std::ptr;
-use xqueue::{After, Direct, Spec};
+use xqueue::{After, CommandSpec, Direct};
 
 /// The further condition for deferring a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,7 +242,7 @@ impl Launch {
     fn take_turn(
         &self,
         found: Found,
-        spec: &Spec<'_>,
+        spec: &CommandSpec<'_>,
         kernel: Result<&'static Kernel, Unknown>,
         obstacle: Obstacle,
         invoke: impl FnOnce() -> hipError_t,
@@ -311,7 +311,7 @@ impl Launch {
     unsafe fn go_later(
         self,
         found: Found,
-        spec: &Spec<'_>,
+        spec: &CommandSpec<'_>,
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
         let kernel = self.kernel(found);
@@ -353,14 +353,14 @@ impl Launch {
     unsafe fn go_with_events(
         self,
         found: Found,
-        spec: &Spec<'_>,
+        spec: &CommandSpec<'_>,
         invoke: impl Fn(*mut *mut c_void, *mut *mut c_void) -> hipError_t + 'static,
     ) -> hipError_t {
         let events = &found.process.events;
         let given: Vec<hipEvent_t> = self.events.into_iter().filter(|event| !event.is_null()).collect();
         given.iter().for_each(|event| found.process.pools.forget_record(*event));
         let after: Vec<After> = given.iter().flat_map(|event| events.before_record(*event)).collect();
-        let spec = Spec { after: &after, ..*spec };
+        let spec = CommandSpec { after: &after, ..*spec };
         let [start, stop] = self.events;
         let queue = (spec.may_wait && self.in_order).then_some(found.queue);
         // The stop event shows the completion of the launch and all before it. The start event is not used.

@@ -43,7 +43,7 @@ pub(crate) unsafe fn allocate<F: Copy>(
         {
             // SAFETY: `place` is not null, so it is valid.
             unsafe { *place = address };
-            process.real.forget_result();
+            process.real.reset_last_error();
             return hipSuccess;
         }
         let mut code = invoke();

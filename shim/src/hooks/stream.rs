@@ -46,7 +46,7 @@ pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStrea
         // The runtime may wait for running work, and destroys hardware queues.
         let _pause = process.and_then(|process| process.pause_evictions());
         let invoke = || {
-            let _apart = process.and_then(|_| exclusion::ending_stream());
+            let _apart = process.and_then(|_| exclusion::lock_stream_end());
             // SAFETY: the argument is the caller's own.
             unsafe { real(stream) }
         };
@@ -90,7 +90,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
                     }
                     let is_default = process.defaults.iter().any(|other| ptr::eq(*other, stream));
                     if is_default {
-                        queue.release_marks();
+                        queue.release_markers();
                         stream.hw.retire();
                     } else {
                         base.streams.remove(stream.hw.stream().as_raw());
@@ -104,7 +104,7 @@ pub(crate) unsafe fn reset(call: Call<pfn::hipDeviceReset>) -> hipError_t {
         }
         let process = process::for_call(own);
         let _pause = process.and_then(|process| process.pause_evictions());
-        let _apart = process.and_then(|_| exclusion::ending_stream());
+        let _apart = process.and_then(|_| exclusion::lock_stream_end());
         // SAFETY: the function takes no argument.
         let code = unsafe { real() };
         if let Some(base) = base {

@@ -13,7 +13,7 @@ use crate::process::streams::{Found, Target};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipErrorNotReady, hipStream_t, hipSuccess};
 use std::sync::Arc;
-use xqueue::{DeviceId, OrderClass, Proof, Ticket, XQueue};
+use xqueue::{CompletionSnapshot, DeviceId, OrderClass, Ticket, XQueue};
 
 /// The answer for work that is still deferred.
 pub(crate) fn not_ready(process: &process::Process) -> hipError_t {
@@ -55,7 +55,7 @@ fn synchronized(
     // others.
     let mut busy = queues.iter().filter(|queue| !queue.is_known_complete());
     let only = busy.next().filter(|_| busy.next().is_none());
-    let proofs: Vec<Proof> = queues.iter().map(|queue| queue.begin_sync()).collect();
+    let proofs: Vec<CompletionSnapshot> = queues.iter().map(|queue| queue.begin_sync()).collect();
     let wait = only.map(|queue| queue.begin_wait());
     let code = call();
     if code == hipSuccess {
@@ -151,7 +151,7 @@ pub(super) fn refused_beside_capture(
     if code != hipSuccess && code != hipErrorNotReady {
         return Some(code);
     }
-    process.real.forget_result();
+    process.real.reset_last_error();
     None
 }
 
@@ -182,7 +182,7 @@ pub(crate) unsafe fn query(
         let own = std::iter::once(&**found.queue);
         if is_complete(found) && lost::answer(found.process.real).is_none() {
             // The runtime is not asked: it might see the library's marker behind the program's last command.
-            found.process.real.forget_result();
+            found.process.real.reset_last_error();
             return with_error(found.process, hipSuccess, own);
         }
         let proof = found.queue.begin_sync();

@@ -7,7 +7,7 @@ use crate::process::streams::Found;
 use crate::thread::Thread;
 use hip_sys::types::{hipError_t, hipErrorContextIsDestroyed, hipErrorUnknown, hipSuccess};
 use xqueue::{
-    CommandBox, CostKey, Direct, Footprint, HwError, HwResult, Spec, SubmitError, Ticket, hw_result,
+    CommandBox, CommandSpec, CostKey, Direct, Footprint, HwError, HwResult, SubmitError, Ticket, hw_result,
 };
 
 /// Returns the error code of a queue's result.
@@ -26,13 +26,13 @@ pub(crate) fn error_code(error: HwError) -> hipError_t {
 
 /// Describes a command of the calling thread to its queue.
 #[inline(always)]
-pub(crate) fn spec(key: CostKey) -> Spec<'static> {
-    Spec { may_wait: !Thread::current().is_in_callback(), ..Spec::new(key) }
+pub(crate) fn spec(key: CostKey) -> CommandSpec<'static> {
+    CommandSpec { may_wait: !Thread::current().is_in_callback(), ..CommandSpec::new(key) }
 }
 
 /// Makes the call on this thread, at once or when its turn comes. Inside a callback it is made at once,
 /// because nothing may wait there.
-pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnce() -> R) -> R {
+pub(crate) fn take<R: Failure>(found: Found, spec: &CommandSpec<'_>, invoke: impl FnOnce() -> R) -> R {
     let mut invoke = Some(invoke);
     let mut result = None;
     let mut call = || {
@@ -44,8 +44,8 @@ pub(crate) fn take<R: Failure>(found: Found, spec: &Spec<'_>, invoke: impl FnOnc
     };
     if let Direct::NotNow = found.queue.try_direct(spec, &mut call) {
         if !spec.may_wait {
-            let _ = found.queue.launch_now(&mut call);
-        } else if let Err(SubmitError::Closed) = found.queue.submit_in_turn(spec, &mut call) {
+            let _ = found.queue.launch_unordered(&mut call);
+        } else if let Err(SubmitError::Closed) = found.queue.submit_in_order(spec, &mut call) {
             let _ = call();
         }
     }
@@ -63,7 +63,7 @@ pub(crate) struct Refusal(hipError_t);
 /// The queue has just ended because its stream is gone, or the runtime refuses every call.
 pub(crate) fn append(
     found: Found,
-    spec: &Spec<'_>,
+    spec: &CommandSpec<'_>,
     command: impl Into<CommandBox>,
 ) -> Result<Ticket, Refusal> {
     if let Some(code) = lost::answer(found.process.real) {
@@ -71,12 +71,12 @@ pub(crate) fn append(
     }
     let ticket = found.queue.submit(spec, command).map_err(|_| Refusal(hipErrorContextIsDestroyed))?;
     // The program's call has succeeded, which the runtime does not know yet.
-    found.process.real.forget_result();
+    found.process.real.reset_last_error();
     Ok(ticket)
 }
 
 /// Appends a command, and returns the code for the caller.
-pub(crate) fn submit(found: Found, spec: &Spec<'_>, command: impl Into<CommandBox>) -> hipError_t {
+pub(crate) fn submit(found: Found, spec: &CommandSpec<'_>, command: impl Into<CommandBox>) -> hipError_t {
     append(found, spec, command).map_or_else(refused, |_| hipSuccess)
 }
 

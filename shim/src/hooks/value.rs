@@ -8,12 +8,12 @@ use crate::boundary::Call;
 use crate::process::Process;
 use crate::process::streams::Target;
 use hal_hip::command::HipCommand;
-use hal_hip::memory::{self, Later};
-use hal_hip::real::{Real, result};
+use hal_hip::memory::{self, Deferral};
+use hal_hip::real::{RuntimeFunctions, result};
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipStreamBatchMemOpParams};
 use std::ffi::{c_uint, c_void};
-use xqueue::{Direct, Spec};
+use xqueue::{CommandSpec, Direct};
 
 /// The number of comparisons of a wait: at least, equal, and, nor.
 const COMPARISONS: c_uint = 4;
@@ -46,7 +46,7 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
     mask: V,
 ) -> hipError_t {
     let later = |process: &Process| match later(process.real, ptr, size_of::<V>()) {
-        Later::AsItIs if flags >= COMPARISONS || !process.waits_anywhere => Later::No,
+        Deferral::AsItIs if flags >= COMPARISONS || !process.waits_anywhere => Deferral::No,
         later => later,
     };
     let invoke = move |real: unsafe extern "C" fn(_, _, _, _, _) -> _, stream| {
@@ -60,14 +60,14 @@ pub(crate) unsafe fn wait<V: Copy + 'static>(
 
 /// Returns how an operation on this many bytes may be deferred. The runtime refuses memory that it does not
 /// know (`ihipStreamOperation` in hipamd/src/hip_stream_ops.cpp; 5.2.3 tested).
-fn later(real: &Real, ptr: *const c_void, bytes: usize) -> Later {
+fn later(real: &RuntimeFunctions, ptr: *const c_void, bytes: usize) -> Deferral {
     if ptr.is_null() {
-        return Later::Nothing;
+        return Deferral::Nothing;
     }
     match memory::left(real, ptr) {
-        None if memory::is_unknown(real, ptr) => Later::Nothing,
-        None => Later::No,
-        Some(left) => Later::if_certain(left >= bytes),
+        None if memory::is_unknown(real, ptr) => Deferral::Nothing,
+        None => Deferral::No,
+        Some(left) => Deferral::if_certain(left >= bytes),
     }
 }
 
@@ -106,7 +106,7 @@ impl Operation {
 
     fn is_later(&self, process: &Process) -> bool {
         let waits = self.compares.is_none_or(|flags| flags < COMPARISONS && process.waits_anywhere);
-        waits && later(process.real, self.address, self.bytes) == Later::AsItIs
+        waits && later(process.real, self.address, self.bytes) == Deferral::AsItIs
     }
 }
 
@@ -132,7 +132,7 @@ pub(crate) unsafe fn batch(
         let waits = given.iter().any(|one| Operation::of(one).is_none_or(|one| one.compares.is_some()));
         let spec = match (waits, given) {
             (true, _) => drain::blocks(),
-            (false, []) => Spec { key: INSTANT, ..drain::blocks() },
+            (false, []) => CommandSpec { key: INSTANT, ..drain::blocks() },
             (false, _) => turn::spec(INSTANT),
         };
         let Some(found) = found else {

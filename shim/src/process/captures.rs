@@ -4,7 +4,7 @@
 //! A stream captures because it began to, or because it waited for an event of a capture. When the capture
 //! ends the runtime ends these branches too, except 5.2.3, which refuses launches on them from then on.
 
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatusNone, hipSuccess};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -36,7 +36,12 @@ impl Captures {
     }
 
     /// Makes a call that may begin or end a capture of this stream.
-    pub(crate) fn change<R>(&self, real: &Real, stream: hipStream_t, invoke: impl FnOnce() -> R) -> R {
+    pub(crate) fn change<R>(
+        &self,
+        real: &RuntimeFunctions,
+        stream: hipStream_t,
+        invoke: impl FnOnce() -> R,
+    ) -> R {
         let before = is_capturing(real, stream);
         // Before the call, so that every later launch on this stream asks the runtime.
         self.begun.fetch_add(1, Ordering::AcqRel);
@@ -51,7 +56,7 @@ impl Captures {
     }
 
     /// Notes a successful wait for an event on this stream, which did not capture before.
-    pub(crate) fn waited(&self, real: &Real, stream: hipStream_t) {
+    pub(crate) fn waited(&self, real: &RuntimeFunctions, stream: hipStream_t) {
         if !is_capturing(real, stream) {
             return;
         }
@@ -65,7 +70,7 @@ impl Captures {
     /// Makes the call that destroys this stream, and its capture if there is one.
     pub(crate) fn destroy(
         &self,
-        real: &Real,
+        real: &RuntimeFunctions,
         stream: hipStream_t,
         invoke: impl FnOnce() -> hip_sys::types::hipError_t,
     ) -> hip_sys::types::hipError_t {
@@ -90,7 +95,7 @@ impl Captures {
         less(&self.all, number);
     }
 
-    fn look_at_branches(&self, real: &Real) {
+    fn look_at_branches(&self, real: &RuntimeFunctions) {
         let mut branches = self.branches.lock();
         let before = branches.len();
         branches.retain(|branch| is_capturing(real, *branch));
@@ -105,7 +110,7 @@ fn less(count: &AtomicUsize, number: usize) {
 }
 
 /// Returns true if the stream captures at present. The default streams never do.
-pub(crate) fn is_capturing(real: &Real, stream: hipStream_t) -> bool {
+pub(crate) fn is_capturing(real: &RuntimeFunctions, stream: hipStream_t) -> bool {
     if stream.is_legacy_default() {
         return false;
     }

@@ -7,7 +7,7 @@
 //! ids (`unique_id`), if the driver assigns them. If neither is known, the n-th HIP device at an address is
 //! taken for the n-th node there.
 
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hal_kfd::topology::{self, Device, Pci};
 use hip_sys::pfn;
 use hip_sys::types::{hipDeviceProp_tR0600, hipSuccess};
@@ -81,7 +81,7 @@ pub(crate) struct Devices {
 impl Devices {
     /// Asks the runtime for the addresses and ids of its devices.
     pub(crate) fn of(
-        real: &Real,
+        real: &RuntimeFunctions,
         address: Option<pfn::hipDeviceGetPCIBusId>,
         properties: Option<pfn::hipGetDevicePropertiesR0600>,
     ) -> Self {

@@ -9,18 +9,18 @@
 //! all work before the record is (`xqueue`'s evidence). An event that another process or a graph may record
 //! proves nothing.
 
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipError_t, hipEvent_t, hipEventDisableTiming, hipEventInterprocess, hipSuccess};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use xqueue::{After, Evidence, Ticket, XQueue};
+use xqueue::{After, Completion, Ticket, XQueue};
 
 /// The events of a process, as far as the runtime does not know them.
 pub(crate) struct Events {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     /// The number of `states`; zero is the common case.
     count: AtomicUsize,
     states: Mutex<HashMap<usize, State>>,
@@ -48,7 +48,7 @@ enum Record {
     /// Another process may record the event, or a record was not seen.
     Foreign,
     Last {
-        evidence: Arc<Evidence>,
+        evidence: Arc<Completion>,
         graphs: u64,
     },
 }
@@ -82,7 +82,7 @@ struct State {
 
 /// An event that deferred commands name.
 pub(crate) struct Named {
-    real: &'static Real,
+    real: &'static RuntimeFunctions,
     event: hipEvent_t,
     /// True once the program has destroyed it.
     doomed: AtomicBool,
@@ -112,7 +112,7 @@ impl State {
 
 impl Events {
     /// Makes the events of a process; `from_the_start` is true if the program has no event yet.
-    pub(crate) fn new(real: &'static Real, from_the_start: bool) -> Self {
+    pub(crate) fn new(real: &'static RuntimeFunctions, from_the_start: bool) -> Self {
         Self {
             real,
             count: AtomicUsize::new(0),
@@ -203,7 +203,7 @@ impl Events {
     }
 
     /// Returns what the last record of the event proves. Has to be called before the runtime is asked.
-    pub(crate) fn evidence(&self, event: hipEvent_t) -> Option<Arc<Evidence>> {
+    pub(crate) fn evidence(&self, event: hipEvent_t) -> Option<Arc<Completion>> {
         match self.records.shard(event).get(&event.as_raw())? {
             Record::Last { evidence, graphs } if *graphs == self.records.graphs.load(Ordering::Acquire) => {
                 Some(evidence.clone())
@@ -213,13 +213,13 @@ impl Events {
     }
 
     /// Returns true if the record with this evidence is still the last one.
-    pub(crate) fn is_last(&self, event: hipEvent_t, evidence: &Arc<Evidence>) -> bool {
+    pub(crate) fn is_last(&self, event: hipEvent_t, evidence: &Arc<Completion>) -> bool {
         self.evidence(event).is_some_and(|last| Arc::ptr_eq(&last, evidence))
     }
 
     /// Notes that the event was seen complete. `evidence` is what its record proved before the runtime was
     /// asked.
-    pub(crate) fn seen(&self, event: hipEvent_t, evidence: Option<Arc<Evidence>>) {
+    pub(crate) fn seen(&self, event: hipEvent_t, evidence: Option<Arc<Completion>>) {
         if let Some(evidence) = evidence.filter(|evidence| self.is_last(event, evidence)) {
             self.records.forget(event);
             evidence.seen();

@@ -5,7 +5,7 @@ use super::devices::Devices;
 use super::pools::Following;
 use super::{graphs, occupancy, slow_path};
 use crate::interpose::runtime;
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::pfn;
 use hip_sys::types::hipSuccess;
 use std::ffi::{CStr, c_int, c_void};
@@ -34,7 +34,7 @@ macro_rules! find {
 }
 
 /// Finds the functions for queues; `None` if one is missing or there is no device.
-pub(super) fn real() -> Option<Real> {
+pub(super) fn real() -> Option<RuntimeFunctions> {
     let (count, version) = (find!(hipGetDeviceCount)?, find!(hipRuntimeGetVersion)?);
     let (mut devices, mut number): (c_int, c_int) = (0, 0);
     // SAFETY: both functions get a valid place for their answer.
@@ -45,7 +45,7 @@ pub(super) fn real() -> Option<Real> {
     let number = u32::try_from(number).unwrap_or(0);
     let (major, minor) =
         if number < 10_000_000 { (6, 99) } else { (number / 10_000_000, number / 100_000 % 100) };
-    Some(Real {
+    Some(RuntimeFunctions {
         event_create: find!(hipEventCreateWithFlags)?,
         event_destroy: find!(hipEventDestroy)?,
         event_record: find!(hipEventRecord)?,
@@ -108,7 +108,7 @@ pub(super) fn device_properties() -> Option<Ask> {
 }
 
 /// Identifies the devices.
-pub(super) fn devices(real: &Real) -> Devices {
+pub(super) fn devices(real: &RuntimeFunctions) -> Devices {
     Devices::of(real, find!(hipDeviceGetPCIBusId), find!(hipGetDevicePropertiesR0600))
 }
 
@@ -118,7 +118,7 @@ pub(super) fn current_pool() -> Option<pfn::hipDeviceGetMemPool> {
 }
 
 /// Finds the functions for pools that follow events, which pools of older runtimes do not.
-pub(super) fn following(real: &Real) -> Option<Following> {
+pub(super) fn following(real: &RuntimeFunctions) -> Option<Following> {
     if real.major < 7 {
         return None;
     }

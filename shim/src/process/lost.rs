@@ -5,7 +5,7 @@
 //! The library asks the runtime first, but only once a call of the program has failed: until then the program
 //! cannot know.
 
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipError_t, hipErrorNotReady};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -20,9 +20,9 @@ pub(crate) fn failed(code: u32) {
 }
 
 /// Returns the error that the runtime returns for every call, if it does.
-pub(crate) fn answer(real: &Real) -> Option<hipError_t> {
+pub(crate) fn answer(real: &RuntimeFunctions) -> Option<hipError_t> {
     if real.major < 7 || !DOUBT.load(Ordering::Relaxed) {
         return None;
     }
-    real.answer_to_all()
+    real.persistent_error()
 }

@@ -94,7 +94,7 @@ impl Past {
         // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered. The
         // wrappers are the compiler's constants in a loaded library, which unregisters them with us before it
         // is unloaded.
-        Some(unsafe { kernels.add_past(function, CStr::from_ptr(name), &wrappers) })
+        Some(unsafe { kernels.add_unseen(function, CStr::from_ptr(name), &wrappers) })
     }
 
     /// Returns the wrappers in the library that contains an address; `map` identifies it.

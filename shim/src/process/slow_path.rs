@@ -1,7 +1,7 @@
 //! Launches that were neither made at once nor deferred: their number for each reason. The first one of each
 //! is logged.
 
-use hal_hip::args::Unfit;
+use hal_hip::args::CopyError;
 use hal_hip::layout::Unknown;
 use hip_sys::types::{hipFunction_t, hipStream_t};
 use protocol::page::ClientHeader;
@@ -18,7 +18,7 @@ pub(crate) enum Obstacle {
     /// The kernel's code is unknown.
     Code(Unknown),
     /// The arguments cannot be copied.
-    Arguments(Unfit),
+    Arguments(CopyError),
     /// Any other.
     Other(SlowPath),
 }

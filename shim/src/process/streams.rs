@@ -10,7 +10,7 @@ use crate::thread::Thread;
 use agent::{EvictionPause, QueueSlot};
 use hal_hip::exclusion;
 use hal_hip::queue::HipQueue;
-use hal_hip::real::Real;
+use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
@@ -44,7 +44,12 @@ static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
     /// Makes a stream.
-    fn new(real: &'static Real, stream: hipStream_t, device: u32, class: OrderClass) -> &'static Self {
+    fn new(
+        real: &'static RuntimeFunctions,
+        stream: hipStream_t,
+        device: u32,
+        class: OrderClass,
+    ) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
         let (queue, hints, slot) = (OnceLock::new(), Mutex::new(QueueHints::default()), QueueSlot::new());
@@ -52,12 +57,17 @@ impl Stream {
     }
 
     /// Makes the default stream of a device.
-    pub(crate) fn default_of(real: &'static Real, device: u32) -> &'static Self {
+    pub(crate) fn default_of(real: &'static RuntimeFunctions, device: u32) -> &'static Self {
         Self::new(real, hipStream_t::NULL, device, OrderClass::Default)
     }
 
     /// Makes a stream on the current device, from a retired one if possible.
-    fn make(base: &Base, real: &'static Real, stream: hipStream_t, class: OrderClass) -> &'static Self {
+    fn make(
+        base: &Base,
+        real: &'static RuntimeFunctions,
+        stream: hipStream_t,
+        class: OrderClass,
+    ) -> &'static Self {
         let device = real.current_device();
         let mut retired = base.retired.lock();
         let fits = |other: &&'static Self| other.class == class && other.hw.device() == device;
@@ -207,7 +217,7 @@ impl Stream {
     /// waits for the stream's work, as the runtime does, but not for the default stream's. In that case the
     /// end is as safe as natively for a program that records events.
     fn wait_for_handlers(&self, process: &Process, queue: &XQueue) {
-        if !process.real.end_outruns_handlers()
+        if !process.real.stream_end_outruns_handlers()
             || Thread::current().is_in_callback()
             || process.captures.any()
         {
@@ -216,7 +226,7 @@ impl Stream {
         let default = process.defaults.get(self.hw.device() as usize).and_then(|stream| stream.queue());
         let is_alone = queue.class() == OrderClass::Independent
             || default.is_none_or(|default| default.frontier() == Ticket::NONE && default.is_complete());
-        if self.hw.wait_for_marks() && is_alone {
+        if self.hw.wait_for_markers() && is_alone {
             self.hw.wait_for_handlers();
         }
     }
@@ -352,7 +362,7 @@ impl Drop for PerThread {
         Thread::current().inside(|| {
             for stream in self.streams.drain(..) {
                 let _ended = stream.end(process);
-                let _apart = exclusion::ending_stream();
+                let _apart = exclusion::lock_stream_end();
                 // SAFETY: the stream was made by the library for this thread, and nothing else knows it.
                 let _ = unsafe { (process.real.stream_destroy)(stream.hw.stream()) };
                 stream.retire(process.base);

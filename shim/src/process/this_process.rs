@@ -4,7 +4,7 @@ use super::{base, get, slow_path};
 use crate::thread::Thread;
 use agent::{Host, ManagedQueue, Preemption};
 use protocol::config::{Config, SchedulerKind};
-use protocol::cost::{CostKey, HoldCost};
+use protocol::cost::{CostKey, EvictCost};
 use protocol::page::ClientHeader;
 use std::ptr;
 use xqueue::Domain;
@@ -61,7 +61,7 @@ impl Host for ThisProcess {
         }
     }
 
-    fn cost_from_server(&self, key: CostKey) -> Option<HoldCost> {
+    fn cost_from_server(&self, key: CostKey) -> Option<EvictCost> {
         get()?.scheduler.cost_from_server(key)
     }
 

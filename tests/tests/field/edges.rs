@@ -280,7 +280,7 @@ fn a3_behind_a_filter_nobody_looks_for_a_server() {
         tell(&mut program, filter);
         drop(daemon);
         let said = || std::fs::read_to_string(log.path()).expect("the log");
-        until("it says so", || said().contains("does not look for an xserver any more").then_some(()));
+        until("it says so", || said().contains("stops looking for an xserver").then_some(()));
         tell(&mut program, "work 3");
         program.finish().expect_success();
     }

@@ -7,7 +7,7 @@ use crate::run;
 use crate::trial;
 use anyhow::Context as _;
 use hal_kfd::Kfd;
-use hal_kfd::probe::{self, Choice, Facts};
+use hal_kfd::capabilities::{self, Choice, Facts};
 use hal_kfd::topology::{self, Device, Files};
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -231,9 +231,9 @@ fn judge_gpu(gpu: &Gpu, findings: &mut Findings) {
         None => "whether running waves are saved is unknown",
     };
     let known = format!("{name}: KFD {major}.{minor}, {}, {waves}", facts.scheduler);
-    match probe::choose(Choice::Auto, facts, false) {
+    match capabilities::choose(Choice::Auto, facts, false) {
         Ok(kind) => {
-            let trap = probe::choose(Choice::Only(hal_kfd::Kind::DebugTrap), facts, false);
+            let trap = capabilities::choose(Choice::Only(hal_kfd::MechanismKind::DebugTrap), facts, false);
             let trap = match trap {
                 Ok(_) => "and by debug-trap".to_owned(),
                 Err(refusal) => format!("not by debug-trap ({refusal})"),
@@ -245,7 +245,7 @@ fn judge_gpu(gpu: &Gpu, findings: &mut Findings) {
             );
         }
         // A simulated GPU may wait for its kernels, because no other program suffers.
-        Err(refusal) => match probe::choose(Choice::Auto, facts, facts.simulated) {
+        Err(refusal) => match capabilities::choose(Choice::Auto, facts, facts.simulated) {
             Ok(kind) => findings.add(
                 Verdict::Note,
                 "gpu",
@@ -263,7 +263,7 @@ fn judge_gpu(gpu: &Gpu, findings: &mut Findings) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hal_kfd::probe::Scheduler;
+    use hal_kfd::capabilities::Scheduler;
 
     const GOOD: Facts = Facts {
         version: (1, 17),

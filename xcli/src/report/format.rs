@@ -173,7 +173,7 @@ impl Parts {
 pub mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
-    use protocol::report::{HoldRow, HoldTimes, Mode, Probe, Program, Spread, WindowRow};
+    use protocol::report::{EvictionRow, EvictionTimes, Mode, Probe, Program, Spread, WindowRow};
 
     fn part<T>(result: T) -> Part<T> {
         Part { seconds: 0.25, skipped: None, error: None, result: Some(result) }
@@ -184,7 +184,7 @@ pub mod tests {
         let mut findings = Findings::default();
         findings.add(Verdict::Note, "server", "none");
         let spread = Spread { n: 4, min: 1.0, p50: 2.5, p90: 4.0, max: 4.0 };
-        let times = HoldTimes { hold_us: spread, release_us: spread };
+        let times = EvictionTimes { hold_us: spread, release_us: spread };
         let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
         let versions = Versions {
             giveway: "0.1.0".to_owned(),
@@ -212,7 +212,7 @@ pub mod tests {
             idle_us: spread,
             in_flight: spread,
         };
-        let hold = HoldRow {
+        let hold = EvictionRow {
             mechanism: "update-queue".into(),
             error: None,
             queues: 2,

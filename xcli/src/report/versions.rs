@@ -6,8 +6,8 @@
 use super::format::{Gpu, Versions};
 use super::redact::{ENVIRONMENT, Words, is_file};
 use crate::doctor::Machine;
-use hal_kfd::Kind;
-use hal_kfd::probe::{self, Choice};
+use hal_kfd::MechanismKind;
+use hal_kfd::capabilities::{self, Choice};
 use protocol::config::VARIABLES;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -166,8 +166,8 @@ fn gpu(gpu: &crate::doctor::Gpu) -> Gpu {
         Ok(facts) => {
             made.scheduler = Some(facts.scheduler.to_string());
             (made.cwsr, made.debugger) = (facts.cwsr, Some(facts.debugger));
-            for kind in [Kind::UpdateQueue, Kind::DebugTrap] {
-                let answer = match probe::choose(Choice::Only(kind), facts, false) {
+            for kind in [MechanismKind::UpdateQueue, MechanismKind::DebugTrap] {
+                let answer = match capabilities::choose(Choice::Only(kind), facts, false) {
                     Ok(_) => "yes".to_owned(),
                     Err(refusal) => refusal.to_string(),
                 };

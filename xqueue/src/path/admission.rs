@@ -6,7 +6,7 @@ use crate::estimate::Estimate;
 use crate::hw::CostKey;
 use crate::ids::Ticket;
 use crate::limit::{Limit, Limited};
-use crate::state::flight::Proof;
+use crate::state::flight::CompletionSnapshot;
 use crate::state::queue::{Submit, XQueue};
 use crate::sync::{Ordering, now, spin_hint};
 
@@ -119,7 +119,7 @@ impl XQueue {
 
     /// Accounts for a call that has completed itself and everything in front of it; `before` was taken before
     /// the call.
-    pub(crate) fn count_completed(&self, submit: &Submit<'_>, ticket: Ticket, before: Proof) {
+    pub(crate) fn count_completed(&self, submit: &Submit<'_>, ticket: Ticket, before: CompletionSnapshot) {
         self.hot.last_ticket.store(ticket.0, Ordering::Release);
         // No marker, even if one is due: nothing is left that it could show.
         let _ = self.hot.flight.count_free(submit);

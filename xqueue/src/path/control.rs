@@ -177,7 +177,7 @@ impl XQueue {
 
     /// Gives all markers back to the hardware layer, which is about to lose them. The caller has made sure
     /// that everything launched is known to have completed, and that nothing is launched meanwhile.
-    pub fn release_marks(&self) {
+    pub fn release_markers(&self) {
         while self.hot.flight.in_flight() == 0 && self.hot.flight.has_markers() {
             self.poll(false);
             spin_hint();
@@ -192,18 +192,18 @@ impl XQueue {
         self.wait_until(|queue| !queue.hot.submit.is_held());
         // A thread that polls from here on finds no marker; the one that is polled now exists until the end
         // of that poll.
-        self.release_marks();
+        self.release_markers();
     }
 
-    /// Returns true if what is in flight can last until the program does something ([`crate::Spec::open`]),
+    /// Returns true if what is in flight can last until the program does something ([`crate::CommandSpec::open`]),
     /// so that its completion must not be waited for.
     pub fn is_open(&self) -> bool {
         self.hot.flight.is_open()
     }
 
     /// Gives all markers back unseen, like [`XQueue::rest`] but without waiting for what is in flight. Until
-    /// [`XQueue::allow_marks`] no marker is recorded for what has been launched.
-    pub fn forsake_marks(&self) {
+    /// [`XQueue::allow_markers`] no marker is recorded for what has been launched.
+    pub fn abandon_markers(&self) {
         self.wait_until(|queue| {
             let submit = queue.try_submit();
             submit.inspect(|submit| queue.hot.flight.abandon(submit)).is_some()
@@ -214,8 +214,8 @@ impl XQueue {
     }
 
     /// Permits markers again. The watcher records one for what has none.
-    pub fn allow_marks(&self) {
-        self.hot.flight.allow_marks();
+    pub fn allow_markers(&self) {
+        self.hot.flight.allow_markers();
     }
 
     /// Waits for something that only markers can show.

@@ -3,7 +3,7 @@
 use crate::error::SubmitError;
 use crate::hw::Footprint;
 use crate::ids::Ticket;
-use crate::path::order::Spec;
+use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
 use crate::state::queue::{Item, XQueue};
 use crate::state::storage::CommandBox;
@@ -12,7 +12,11 @@ use crate::sync::Ordering;
 impl XQueue {
     /// Appends the command; the worker launches it in order. Waits, holding nothing, while pending is full.
     /// The error of the launch becomes the queue's sticky error.
-    pub fn submit(&self, spec: &Spec<'_>, command: impl Into<CommandBox>) -> Result<Ticket, SubmitError> {
+    pub fn submit(
+        &self,
+        spec: &CommandSpec<'_>,
+        command: impl Into<CommandBox>,
+    ) -> Result<Ticket, SubmitError> {
         let command = command.into();
         let footprint = command.footprint();
         let (ticket, first) = self.append(spec, footprint, Work::Command(command))?;
@@ -25,7 +29,7 @@ impl XQueue {
     /// Appends an item. Returns its ticket, and true if nothing was pending before.
     pub(crate) fn append(
         &self,
-        spec: &Spec<'_>,
+        spec: &CommandSpec<'_>,
         footprint: Footprint,
         work: Work,
     ) -> Result<(Ticket, bool), SubmitError> {

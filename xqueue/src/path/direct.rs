@@ -1,8 +1,8 @@
 //! The direct path: the submitting thread makes the call at once.
 //!
 //! A caller asks [`XQueue::try_direct`] first. If that returns [`Direct::NotNow`] it copies what the launch
-//! needs and calls [`XQueue::submit`]; where the sizes are unknown, [`XQueue::submit_in_turn`]; inside a user
-//! callback, where nothing may wait, it turns [`Spec::may_wait`] off and calls [`XQueue::launch_now`] in
+//! needs and calls [`XQueue::submit`]; where the sizes are unknown, [`XQueue::submit_in_order`]; inside a user
+//! callback, where nothing may wait, it turns [`CommandSpec::may_wait`] off and calls [`XQueue::launch_unordered`] in
 //! place of the latter.
 //!
 //! A direct launch cannot overtake. It happens under the submit lock, and the frontier, read after the lock
@@ -15,7 +15,7 @@ use crate::error::HwResult;
 use crate::ids::Ticket;
 use crate::limit::Limited;
 use crate::path::admission::RETRIES;
-use crate::path::order::Spec;
+use crate::path::order::CommandSpec;
 use crate::permission::QueuePermission;
 use crate::state::queue::{Submit, XQueue};
 use crate::sync::{Ordering, spin_hint};
@@ -35,7 +35,7 @@ impl XQueue {
     /// front of it, the queue may run and the window has room. No copy, no allocation, no clock, no waiting.
     /// `call` runs under the submit lock; it must not submit to this queue.
     #[inline]
-    pub fn try_direct(&self, spec: &Spec<'_>, call: impl FnOnce() -> HwResult) -> Direct {
+    pub fn try_direct(&self, spec: &CommandSpec<'_>, call: impl FnOnce() -> HwResult) -> Direct {
         // Check before locking, to avoid contention with the worker. Deferring is always safe.
         if !QueuePermission::may_be_direct(self.state.permission.load()) || self.frontier() != Ticket::NONE {
             return Direct::NotNow;
@@ -111,7 +111,7 @@ impl XQueue {
     /// Decides in full whether the command may be launched directly: none if it may not, otherwise its limit.
     #[cold]
     #[inline(never)]
-    fn admit(&self, submit: &Submit<'_>, spec: &Spec<'_>) -> Option<Limited> {
+    fn admit(&self, submit: &Submit<'_>, spec: &CommandSpec<'_>) -> Option<Limited> {
         let own = self.state.permission.load();
         let process = self.process_permission(own);
         if !QueuePermission::may_be_direct(own) || !process.run() {

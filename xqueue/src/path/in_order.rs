@@ -7,7 +7,7 @@ use crate::hw::Footprint;
 use crate::ids::Ticket;
 use crate::limit::Limited;
 use crate::path::launch::Next;
-use crate::path::order::Spec;
+use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
 use crate::state::queue::{Submit, XQueue};
 use crate::sync::{Ordering, store_load_barrier};
@@ -26,9 +26,9 @@ impl XQueue {
     /// Waits, holding nothing, until everything in front of the command is launched, and makes the call on
     /// this thread. For a command whose arguments cannot be copied. `call` runs under the submit lock, as on
     /// the direct path.
-    pub fn submit_in_turn(
+    pub fn submit_in_order(
         &self,
-        spec: &Spec<'_>,
+        spec: &CommandSpec<'_>,
         call: impl FnOnce() -> HwResult,
     ) -> Result<(Ticket, HwResult), SubmitError> {
         let (ticket, _) = self.append(spec, Footprint::default(), Work::InOrder)?;
@@ -78,7 +78,7 @@ impl XQueue {
     /// Makes the call at once, whatever is pending: only for a command that cannot be copied inside a user
     /// callback, where nothing may wait. Does not take the submit lock, because its holder may be waiting,
     /// inside the runtime, for this very callback.
-    pub fn launch_now(&self, call: impl FnOnce() -> HwResult) -> HwResult {
+    pub fn launch_unordered(&self, call: impl FnOnce() -> HwResult) -> HwResult {
         let pending = self.pending.lock();
         self.hot.flight.begin_unordered();
         if !self.state.ready.load(Ordering::Relaxed) {

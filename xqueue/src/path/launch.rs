@@ -9,7 +9,7 @@ use crate::ids::Ticket;
 use crate::limit::{Limit, Limited};
 use crate::state::pending::Work;
 use crate::state::queue::{Edge, Item, Submit, Taken, XQueue};
-use crate::state::storage::Spare;
+use crate::state::storage::CommandMemory;
 use crate::sync::{Ordering, store_load_barrier};
 
 /// Launches in a row on one queue before the other queues are served.
@@ -91,7 +91,7 @@ impl XQueue {
     /// Moves the frontier for the worker, which releases the submit lock where nothing is left before it
     /// wakes: a thread that waited for the last command may take this thread's processor, wait for the
     /// device, and then find an unused lock taken.
-    fn finish_and_free<'s>(&self, submit: Submit<'s>, spare: Option<Spare>) -> Option<Submit<'s>> {
+    fn finish_and_free<'s>(&self, submit: Submit<'s>, spare: Option<CommandMemory>) -> Option<Submit<'s>> {
         let wakes = self.move_frontier(spare);
         let submit = Some(submit).filter(|_| self.frontier() != Ticket::NONE);
         if wakes {
@@ -102,7 +102,7 @@ impl XQueue {
 
     /// Moves the frontier. Returns true if a registered waiter waits for the new one. `spare` is the memory
     /// of the launched command.
-    fn move_frontier(&self, spare: Option<Spare>) -> bool {
+    fn move_frontier(&self, spare: Option<CommandMemory>) -> bool {
         let mut taken = self.hot.taken.lock();
         taken.spares.extend(spare);
         let frontier = match taken.items.front() {
@@ -198,7 +198,7 @@ impl XQueue {
     }
 
     /// Launches a command and returns its memory.
-    fn launch(&self, submit: &Submit<'_>, item: Item, limited: Limited) -> Option<Spare> {
+    fn launch(&self, submit: &Submit<'_>, item: Item, limited: Limited) -> Option<CommandMemory> {
         let Work::Command(mut command) = item.work else {
             return None;
         };
@@ -226,7 +226,7 @@ impl XQueue {
         command.empty()
     }
 
-    fn discard(&self, submit: &Submit<'_>, item: Item) -> Option<Spare> {
+    fn discard(&self, submit: &Submit<'_>, item: Item) -> Option<CommandMemory> {
         let Work::Command(mut command) = item.work else {
             return None;
         };

@@ -18,7 +18,7 @@ use crate::sync::{Ordering, store_load_barrier};
 
 /// The properties of a command that order and window have to know.
 #[derive(Debug, Clone, Copy)]
-pub struct Spec<'a> {
+pub struct CommandSpec<'a> {
     /// The key of its estimated time.
     pub key: CostKey,
     /// Its explicit edges.
@@ -35,7 +35,7 @@ pub struct Spec<'a> {
     pub open: bool,
 }
 
-impl Spec<'_> {
+impl CommandSpec<'_> {
     /// Returns a command that follows only its own queue.
     pub fn new(key: CostKey) -> Self {
         Self { key, after: &[], scope: None, may_wait: true, completes: false, open: false }
@@ -44,7 +44,12 @@ impl Spec<'_> {
 
 impl XQueue {
     /// Calls `found` with every unsatisfied edge of a command until it returns false.
-    pub(crate) fn unsatisfied(&self, spec: &Spec<'_>, before: Ticket, mut found: impl FnMut(Edge) -> bool) {
+    pub(crate) fn unsatisfied(
+        &self,
+        spec: &CommandSpec<'_>,
+        before: Ticket,
+        mut found: impl FnMut(Edge) -> bool,
+    ) {
         let mut check = |queue: &Arc<XQueue>, before: Ticket| {
             queue.id == self.id || queue.frontier() >= before || found(Edge { queue: queue.clone(), before })
         };
@@ -67,7 +72,7 @@ impl XQueue {
             return;
         }
         #[cfg(feature = "broken-order")]
-        let spec = &Spec {
+        let spec = &CommandSpec {
             after: if crate::broken::is(crate::broken::Fault::Events) { &[] } else { spec.after },
             ..*spec
         };
@@ -82,7 +87,7 @@ impl XQueue {
     }
 
     /// Returns true if the command has an unsatisfied edge.
-    pub(crate) fn is_blocked_by_order(&self, spec: &Spec<'_>) -> bool {
+    pub(crate) fn is_blocked_by_order(&self, spec: &CommandSpec<'_>) -> bool {
         let mut blocked = false;
         self.unsatisfied(spec, self.core.tickets.bound(), |_| {
             blocked = true;

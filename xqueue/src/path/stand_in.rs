@@ -1,7 +1,7 @@
 //! The work that threads do for each other. No thread of the library is indispensable: a program can have one
 //! ended by a filter for system calls, or block it.
 //!
-//! * The scheduling thread suspends queues for a lease ([`crate::Domain::keep_policy`]), which it renews. A
+//! * The scheduling thread suspends queues for a lease ([`crate::Domain::renew_policy_lease`]), which it renews. A
 //!   thread that checks the queues anyway sees the lease expire and lets all of them run.
 //! * The watcher launches in place of a worker that does not respond (`threads/watcher.rs`).
 //! * In place of a watcher that does not respond, a worker that may not launch checks for completion, and so
@@ -24,7 +24,7 @@ pub(crate) const STANDIN_PERIOD: Duration = Duration::from_millis(1);
 
 impl Core {
     /// Lets every queue run that the local policy suspends, if the policy's lease has expired at this moment.
-    pub(crate) fn end_policy(&self, at: u64) {
+    pub(crate) fn end_policy_lease(&self, at: u64) {
         if !self.lease.expires(at) {
             return;
         }
@@ -52,7 +52,7 @@ impl Device {
         let at = core.epoch.of(now());
         let absent = core.watcher.is_absent(at);
         if absent {
-            core.end_policy(at);
+            core.end_policy_lease(at);
             self.check_completion();
         }
         absent

@@ -3,7 +3,7 @@
 //!
 //! Markers lie behind the program's commands, so a hardware queue may be busy with a marker alone. A thread
 //! that answers for a queue therefore asks [`XQueue::is_complete`] first, and the queue has to know all that
-//! the program can know: that is the purpose of [`Evidence`].
+//! the program can know: that is the purpose of [`Completion`].
 //!
 //! A queue is ready from its first unfinished command on. It turns idle with both locks held. It turns ready
 //! under the submit lock (direct) or under `pending` (append). So one change follows the other, and a thread
@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::error::HwResult;
 use crate::ids::{OrderClass, Ticket};
-use crate::state::flight::Proof;
-use crate::state::queue::{DeviceWait, Evidence, XQueue};
+use crate::state::flight::CompletionSnapshot;
+use crate::state::queue::{Completion, DeviceWait, XQueue};
 use crate::sync::{Instant, Ordering, now};
 
 /// The most waits of one queue that are kept. Beyond that the oldest is forgotten, and markers have to show
@@ -30,7 +30,7 @@ const MOST: usize = 32;
 #[must_use = "it ends when it is dropped"]
 pub struct Wait<'q> {
     queue: &'q XQueue,
-    snapshot: Proof,
+    snapshot: CompletionSnapshot,
 }
 
 impl Wait<'_> {
@@ -47,7 +47,7 @@ impl Drop for Wait<'_> {
     }
 }
 
-impl Evidence {
+impl Completion {
     /// Notes that the command is seen complete. Turns its queue idle if nothing else is unfinished.
     pub fn seen(&self) {
         self.complete();
@@ -100,7 +100,7 @@ impl XQueue {
 
     /// Returns the snapshot that a synchronisation which the caller begins now will prove.
     #[inline]
-    pub fn begin_sync(&self) -> Proof {
+    pub fn begin_sync(&self) -> CompletionSnapshot {
         self.hot.flight.snapshot()
     }
 
@@ -112,7 +112,7 @@ impl XQueue {
 
     /// Notes that the synchronisation has returned with success: everything in the snapshot has completed.
     /// Turns the queue idle if nothing else is unfinished.
-    pub fn synced(&self, snapshot: Proof) {
+    pub fn synced(&self, snapshot: CompletionSnapshot) {
         self.hot.flight.complete(snapshot);
         self.reconcile();
         self.try_idle();
@@ -120,7 +120,11 @@ impl XQueue {
 
     /// Accounts for the return of a call that, with success, completes everything in front of it, on other
     /// queues as well.
-    pub(crate) fn completed_through(&self, result: &HwResult, dependencies: &[(Arc<XQueue>, Proof)]) {
+    pub(crate) fn completed_through(
+        &self,
+        result: &HwResult,
+        dependencies: &[(Arc<XQueue>, CompletionSnapshot)],
+    ) {
         if result.is_ok() {
             self.reconcile();
             for (queue, snapshot) in dependencies {
@@ -155,8 +159,8 @@ impl XQueue {
     /// Returns what the completion of the launch that the caller is about to make will prove. Call it only
     /// inside a call that this queue makes or lets through under the submit lock: then no other launch comes
     /// between.
-    pub fn evidence(self: &Arc<Self>) -> Evidence {
-        Evidence {
+    pub fn evidence(self: &Arc<Self>) -> Completion {
+        Completion {
             own: (self.clone(), self.begin_sync().and_next()),
             dependencies: self.snapshot_dependencies(),
         }
@@ -164,7 +168,7 @@ impl XQueue {
 
     /// Returns the snapshots for which the next launch waits by the default-stream rule, as far as they are
     /// not known to be complete.
-    pub(crate) fn snapshot_dependencies(&self) -> Vec<(Arc<XQueue>, Proof)> {
+    pub(crate) fn snapshot_dependencies(&self) -> Vec<(Arc<XQueue>, CompletionSnapshot)> {
         let class = match self.class {
             OrderClass::Blocking => OrderClass::Default,
             OrderClass::Default if self.has_foreign_launches() => OrderClass::Blocking,
@@ -177,7 +181,7 @@ impl XQueue {
 
     /// Notes that the launch being made waits on the device for the command of the evidence: once the launch
     /// has completed, so has that command. Call it only where [`XQueue::evidence`] may be called.
-    pub fn follow(&self, evidence: Arc<Evidence>) {
+    pub fn follow(&self, evidence: Arc<Completion>) {
         self.reconcile();
         let index = self.hot.flight.launched() + 1;
         let mut device_waits = self.device_waits.lock();

@@ -38,13 +38,13 @@ const HISTORY: usize = 3;
 /// A snapshot of everything that had been launched when it was taken. A successful synchronisation turns it
 /// into completion.
 #[derive(Debug, Clone, Copy)]
-pub struct Proof {
+pub struct CompletionSnapshot {
     launched: u64,
     unordered: u64,
     cost: u64,
 }
 
-impl Proof {
+impl CompletionSnapshot {
     /// Returns the snapshot with the next launch added.
     pub(crate) fn and_next(self) -> Self {
         Self { launched: self.launched + 1, ..self }
@@ -232,7 +232,7 @@ impl Flight {
         }
     }
 
-    /// Notes that the last launch can last until the program does something ([`crate::Spec::open`]).
+    /// Notes that the last launch can last until the program does something ([`crate::CommandSpec::open`]).
     pub(crate) fn note_open(&self, _: &SubmitHeld) {
         self.open_upto.store(self.launched.load(Ordering::Relaxed), Ordering::Release);
     }
@@ -348,7 +348,7 @@ impl Flight {
         self.since_marker.store(0, Ordering::Relaxed);
         self.marker_after.store(spacing, Ordering::Relaxed);
         self.cost_since_marker.store(0, Ordering::Relaxed);
-        let result = hw.record_mark();
+        let result = hw.record_marker();
         let mut intervals = self.intervals.lock();
         let keys = std::mem::take(&mut intervals.since_marker);
         let start = std::mem::replace(&mut intervals.start, launched);
@@ -368,7 +368,7 @@ impl Flight {
             Err(error) => {
                 // Its completion can no longer be observed: fail open.
                 drop(intervals);
-                self.complete(Proof {
+                self.complete(CompletionSnapshot {
                     launched,
                     unordered,
                     cost: self.cost_launched.load(Ordering::Relaxed),
@@ -385,22 +385,22 @@ impl Flight {
     }
 
     /// Returns the snapshot that a synchronisation which begins now will prove.
-    pub(crate) fn snapshot(&self) -> Proof {
+    pub(crate) fn snapshot(&self) -> CompletionSnapshot {
         // Costs first: a cost that is too small only keeps the window smaller for a while.
         let cost = self.cost_launched.load(Ordering::Acquire);
         let unordered = self.provable_unordered();
-        Proof { launched: self.launched(), unordered, cost }
+        CompletionSnapshot { launched: self.launched(), unordered, cost }
     }
 
     /// Returns the snapshot of everything whose launch had begun, for a caller that has seen the submit lock
     /// free; none while an unordered launch is being made.
-    pub(crate) fn whole_snapshot(&self) -> Option<Proof> {
+    pub(crate) fn whole_snapshot(&self) -> Option<CompletionSnapshot> {
         let snapshot = self.snapshot();
         (snapshot.unordered == self.unordered()).then_some(snapshot)
     }
 
     /// Notes that everything in the snapshot has completed.
-    pub(crate) fn complete(&self, snapshot: Proof) {
+    pub(crate) fn complete(&self, snapshot: CompletionSnapshot) {
         self.cost_completed.fetch_max(snapshot.cost, Ordering::AcqRel);
         self.unordered_done.fetch_max(snapshot.unordered, Ordering::AcqRel);
         self.completed.fetch_max(snapshot.launched, Ordering::AcqRel);
@@ -408,12 +408,12 @@ impl Flight {
 
     /// Notes that everything in the snapshot, and everything launched since under the submit lock, has
     /// completed.
-    pub(crate) fn complete_through(&self, _: &SubmitHeld, snapshot: Proof) {
-        self.complete(Proof { launched: self.launched.load(Ordering::Relaxed), ..snapshot });
+    pub(crate) fn complete_through(&self, _: &SubmitHeld, snapshot: CompletionSnapshot) {
+        self.complete(CompletionSnapshot { launched: self.launched.load(Ordering::Relaxed), ..snapshot });
     }
 
     /// Returns true if everything in the snapshot is known to have completed.
-    pub(crate) fn covers(&self, snapshot: Proof) -> bool {
+    pub(crate) fn covers(&self, snapshot: CompletionSnapshot) -> bool {
         self.completed() >= snapshot.launched
             && self.unordered_done.load(Ordering::Acquire) >= snapshot.unordered
     }
@@ -438,14 +438,14 @@ impl Flight {
             let Some(interval) = self.intervals.lock().queue.front().copied() else {
                 break;
             };
-            let snapshot = Proof {
+            let snapshot = CompletionSnapshot {
                 launched: interval.upto,
                 unordered: interval.unordered_upto,
                 cost: interval.cost_upto,
             };
             let known = self.covers(snapshot);
             let behind = known
-                || match hw.query_mark(interval.mark) {
+                || match hw.query_marker(interval.mark) {
                     Ok(behind) => behind,
                     Err(error) => {
                         polled.error = Some(error);
@@ -470,7 +470,7 @@ impl Flight {
                 let gap = at.saturating_duration_since(interval.seen_running.unwrap_or(since));
                 interval.learn(upper, gap, estimates);
             }
-            hw.release_mark(interval.mark);
+            hw.release_marker(interval.mark);
         }
         if let Some(begun) = begun {
             let mut intervals = self.intervals.lock();
@@ -558,7 +558,7 @@ impl Flight {
     }
 
     /// Permits markers again.
-    pub(crate) fn allow_marks(&self) {
+    pub(crate) fn allow_markers(&self) {
         let _ = self.abandoned.compare_exchange(ABANDONED, RECOVERABLE, Ordering::AcqRel, Ordering::Acquire);
     }
 
@@ -584,7 +584,7 @@ impl Flight {
         }
         let intervals = std::mem::take(&mut self.intervals.lock().queue);
         for interval in intervals {
-            hw.release_mark(interval.mark);
+            hw.release_marker(interval.mark);
         }
         self.poller.release();
         true

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::estimate::{Estimate, Estimates};
-use crate::hw::{CostKey, Mark};
+use crate::hw::{CostKey, Marker};
 use crate::sync::{Instant, now};
 
 /// The longest time between the last sight of a running command and its end for the end to count as watched
@@ -17,7 +17,7 @@ const KEYS: usize = 4;
 /// The commands from one marker to the next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interval {
-    pub(crate) mark: Mark,
+    pub(crate) mark: Marker,
     /// The index of the last command in front of the interval.
     pub(crate) start: u64,
     /// The index of its last command.
@@ -297,7 +297,7 @@ mod tests {
     fn interval(start: u64, upto: u64) -> Interval {
         let mut keys = Keys::default();
         keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
-        let (mark, unordered_upto, cost_upto) = (Mark(upto), 0, 0);
+        let (mark, unordered_upto, cost_upto) = (Marker(upto), 0, 0);
         let (recorded, unstarted, seen_running) = (None, None, None);
         Interval { mark, start, upto, unordered_upto, cost_upto, recorded, unstarted, seen_running, keys }
     }

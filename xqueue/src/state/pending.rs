@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::config::Bounds;
 use crate::hw::{CostKey, Footprint};
 use crate::ids::Ticket;
-use crate::state::storage::{CommandBox, Spare};
+use crate::state::storage::{CommandBox, CommandMemory};
 use crate::sync::{Instant, now, spin_hint};
 
 /// The way in which an item is launched.
@@ -29,7 +29,7 @@ pub(crate) enum Work {
 pub(crate) struct Item<E> {
     pub(crate) ticket: Ticket,
     pub(crate) key: CostKey,
-    /// See [`crate::Spec::open`].
+    /// See [`crate::CommandSpec::open`].
     pub(crate) open: bool,
     pub(crate) footprint: Footprint,
     /// The edges that may still be unsatisfied.
@@ -41,7 +41,7 @@ pub(crate) struct Item<E> {
 /// ones.
 pub(crate) struct Taken<E> {
     pub(crate) items: VecDeque<Item<E>>,
-    pub(crate) spares: Vec<Spare>,
+    pub(crate) spares: Vec<CommandMemory>,
     /// The time of the last refill, if it brought few items.
     few: Option<Instant>,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Pending<E> {
     taken: Sums,
     sums: Sums,
     /// Memory for further commands: at most for as many as were pending at once.
-    spares: Vec<Spare>,
+    spares: Vec<CommandMemory>,
     /// The number of commands that were ever appended.
     pub(crate) appended: u64,
     /// The number of callers that wait for room.
@@ -171,7 +171,7 @@ impl<E> Pending<E> {
     }
 
     /// Takes the memory of a launched command.
-    pub(crate) fn spare(&mut self) -> Option<Spare> {
+    pub(crate) fn spare(&mut self) -> Option<CommandMemory> {
         self.spares.pop()
     }
 

@@ -15,10 +15,10 @@ use crate::ids::{DeviceId, OrderClass, QueueId, Ticket};
 use crate::permission::QueuePermission;
 use crate::state::accounting::Accounting;
 use crate::state::device::{Core, Device};
-use crate::state::flight::{Flight, Proof};
+use crate::state::flight::{CompletionSnapshot, Flight};
 use crate::state::pending;
 use crate::state::stall::Stall;
-use crate::state::storage::{Slot, Spare};
+use crate::state::storage::{CommandMemory, Slot};
 use crate::submit_lock::{SubmitHeld, SubmitLock};
 use crate::sync::{
     AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, spin_hint,
@@ -180,9 +180,9 @@ pub(crate) type Pending = pending::Pending<Edge>;
 /// What has completed once one command has: the command, everything in front of it, and what these waited for
 /// by the default-stream rule.
 #[derive(Debug, Clone)]
-pub struct Evidence {
-    pub(crate) own: (Arc<XQueue>, Proof),
-    pub(crate) dependencies: Vec<(Arc<XQueue>, Proof)>,
+pub struct Completion {
+    pub(crate) own: (Arc<XQueue>, CompletionSnapshot),
+    pub(crate) dependencies: Vec<(Arc<XQueue>, CompletionSnapshot)>,
 }
 
 /// A command of a queue that waits, on the device, for other queues.
@@ -190,7 +190,7 @@ pub struct Evidence {
 pub(crate) struct DeviceWait {
     /// Its index among the launches of its queue.
     pub(crate) index: u64,
-    pub(crate) evidence: Arc<Evidence>,
+    pub(crate) evidence: Arc<Completion>,
 }
 
 /// The submit lock of one queue, held: the right to launch on it. Dropping it wakes the registered waiter.
@@ -430,22 +430,22 @@ impl XQueue {
 
     /// Returns memory for the next command: that of an earlier one if there is any, otherwise fresh memory.
     #[inline]
-    pub fn spare(&self) -> Spare {
-        self.take_spare().unwrap_or_else(Spare::new)
+    pub fn spare(&self) -> CommandMemory {
+        self.take_spare().unwrap_or_else(CommandMemory::new)
     }
 
-    fn take_spare(&self) -> Option<Spare> {
+    fn take_spare(&self) -> Option<CommandMemory> {
         let raw = self.spare.swap(ptr::null_mut(), Ordering::Acquire);
         // SAFETY: the word holds null or a pointer from `into_raw`; the swap made this thread its only owner.
-        unsafe { Spare::from_raw(raw) }
+        unsafe { CommandMemory::from_raw(raw) }
     }
 
     /// Keeps this memory for the next command.
-    pub(crate) fn offer_spare(&self, spare: Spare) {
+    pub(crate) fn offer_spare(&self, spare: CommandMemory) {
         let raw = self.spare.swap(spare.into_raw(), Ordering::AcqRel);
         // SAFETY: the former value is null or a pointer from `into_raw`; the swap made this thread its only
         // owner.
-        drop(unsafe { Spare::from_raw(raw) });
+        drop(unsafe { CommandMemory::from_raw(raw) });
     }
 }
 

@@ -19,12 +19,12 @@ const BYTES: usize = 448;
 pub(crate) struct Slot(MaybeUninit<[u8; BYTES]>);
 
 /// Empty memory for one command.
-pub struct Spare(NonNull<Slot>);
+pub struct CommandMemory(NonNull<Slot>);
 
 // SAFETY: it owns its slot, which has no content that could belong to a thread.
-unsafe impl Send for Spare {}
+unsafe impl Send for CommandMemory {}
 
-impl Spare {
+impl CommandMemory {
     /// Allocates fresh memory. [`crate::XQueue::spare`] reuses that of an earlier command.
     #[allow(clippy::new_without_default, reason = "a fresh allocation is no default")]
     pub fn new() -> Self {
@@ -40,7 +40,7 @@ impl Spare {
     ///
     /// # Safety
     ///
-    /// `raw` is null, or comes from [`Spare::into_raw`] and is passed to this function once.
+    /// `raw` is null, or comes from [`CommandMemory::into_raw`] and is passed to this function once.
     pub(crate) unsafe fn from_raw(raw: *mut Slot) -> Option<Self> {
         NonNull::new(raw).map(Self)
     }
@@ -58,14 +58,14 @@ impl Spare {
     }
 }
 
-impl Drop for Spare {
+impl Drop for CommandMemory {
     fn drop(&mut self) {
         // SAFETY: `new` made the slot from a box, and this value is its only owner.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-impl fmt::Debug for Spare {
+impl fmt::Debug for CommandMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Spare")
     }
@@ -79,9 +79,9 @@ unsafe impl<C: ?Sized + Send> Send for Filled<C> {}
 
 impl<C: ?Sized> Filled<C> {
     /// Drops the command and returns the memory.
-    fn empty(self) -> Spare {
+    fn empty(self) -> CommandMemory {
         let command = ManuallyDrop::new(self).0;
-        let spare = Spare(command.cast());
+        let spare = CommandMemory(command.cast());
         // SAFETY: `self` owned the command and gave it up. If its destructor panics `spare` frees the memory.
         unsafe { command.drop_in_place() };
         spare
@@ -91,7 +91,7 @@ impl<C: ?Sized> Filled<C> {
 impl<C> Filled<C> {
     fn into_inner(self) -> C {
         let command = ManuallyDrop::new(self).0;
-        let _spare = Spare(command.cast());
+        let _spare = CommandMemory(command.cast());
         // SAFETY: `self` owned the command and gave it up; `_spare` frees the memory without dropping it.
         unsafe { command.read() }
     }
@@ -99,7 +99,7 @@ impl<C> Filled<C> {
 
 impl<C: ?Sized> Drop for Filled<C> {
     fn drop(&mut self) {
-        let _spare = Spare(self.0.cast());
+        let _spare = CommandMemory(self.0.cast());
         // SAFETY: `self` owns the command and is never used again.
         unsafe { self.0.drop_in_place() };
     }
@@ -138,7 +138,7 @@ impl<C> CommandBox<C> {
 
 impl<C: ?Sized> CommandBox<C> {
     /// Drops the command and returns its memory, if that is a slot.
-    pub(crate) fn empty(self) -> Option<Spare> {
+    pub(crate) fn empty(self) -> Option<CommandMemory> {
         match self.0 {
             Storage::Slot(filled) => Some(filled.empty()),
             Storage::Own(_) => None,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn put<const N: usize>(counted: &Arc<()>) -> CommandBox<Sized<N>> {
-        Spare::new().put(Sized { bytes: [7; N], _counted: counted.clone() })
+        CommandMemory::new().put(Sized { bytes: [7; N], _counted: counted.clone() })
     }
 
     fn each<const N: usize>(fits: bool) {
@@ -264,9 +264,9 @@ mod tests {
             .put(Sized { bytes: [1; 200], _counted: counted.clone() });
         assert_eq!((&raw const *again).addr(), address);
         // SAFETY: the pointer comes from `into_raw` and is passed on once.
-        let raw = unsafe { Spare::from_raw(Spare::new().into_raw()) };
+        let raw = unsafe { CommandMemory::from_raw(CommandMemory::new().into_raw()) };
         assert!(raw.is_some());
         // SAFETY: null is permitted.
-        assert!(unsafe { Spare::from_raw(std::ptr::null_mut()) }.is_none());
+        assert!(unsafe { CommandMemory::from_raw(std::ptr::null_mut()) }.is_none());
     }
 }

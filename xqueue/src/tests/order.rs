@@ -30,8 +30,8 @@ impl Part {
     }
 
     fn in_order_after(&self, id: u32, after: &[After]) -> bool {
-        let spec = Spec { after, ..Spec::new(CostKey::UNKNOWN) };
-        matches!(self.queue.submit_in_turn(&spec, || self.hw.launch(id)), Ok((_, Ok(()))))
+        let spec = CommandSpec { after, ..CommandSpec::new(CostKey::UNKNOWN) };
+        matches!(self.queue.submit_in_order(&spec, || self.hw.launch(id)), Ok((_, Ok(()))))
     }
 
     /// Launches what is still pending at a model's end, in place of a worker.
@@ -251,9 +251,9 @@ fn process_scope_launches_everything_earlier_first() {
         one.queue.suspend(SuspendFlags::NONE);
         one.defer(1).expect("open");
         let resuming = meets(|queue| queue.resume(ResumeFlags::NONE), &one);
-        let spec = Spec { scope: Some(Scope::Process), ..Spec::new(CostKey::UNKNOWN) };
+        let spec = CommandSpec { scope: Some(Scope::Process), ..CommandSpec::new(CostKey::UNKNOWN) };
         if other.queue.try_direct(&spec, || other.hw.launch(2)) == Direct::NotNow {
-            let _ = other.queue.submit_in_turn(&spec, || other.hw.launch(2)).expect("open");
+            let _ = other.queue.submit_in_order(&spec, || other.hw.launch(2)).expect("open");
         }
         resuming.join().expect("no panic");
         worker.stop();

@@ -41,7 +41,7 @@ pub(crate) fn run(core: &Core) {
         let begun = now();
         let at = core.epoch.of(begun);
         watcher.checked.store(at, Ordering::SeqCst);
-        core.end_policy(at);
+        core.end_policy_lease(at);
         let stale = begun.saturating_duration_since(marked) >= STALE;
         if stale {
             marked = begun;

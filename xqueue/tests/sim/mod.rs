@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use xqueue::{
-    Config, CostKey, DeviceId, Direct, Domain, Footprint, HwCommand, HwDevice, HwError, HwQueue, HwResult,
-    LaunchConfig, Mark, OrderClass, Permission, QueueConfig, Spec, Ticket, Unobserved, XQueue,
+    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Footprint, HwCommand, HwDevice, HwError, HwQueue,
+    HwResult, LaunchConfig, Marker, NullObserver, OrderClass, Permission, QueueConfig, Ticket, XQueue,
 };
 
 /// A time that only a hang reaches.
@@ -110,7 +110,7 @@ pub struct SimQueue {
 }
 
 impl HwQueue for SimQueue {
-    fn record_mark(&self) -> Result<Mark, HwError> {
+    fn record_marker(&self) -> Result<Marker, HwError> {
         let mut log = self.world.log.lock();
         log.next_mark += 1;
         let id = log.next_mark;
@@ -123,10 +123,10 @@ impl HwQueue for SimQueue {
         state.live_marks.insert(id, upto);
         drop(log);
         self.world.changed.notify_all();
-        Ok(Mark(id))
+        Ok(Marker(id))
     }
 
-    fn query_mark(&self, mark: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, mark: Marker) -> Result<bool, HwError> {
         let mut log = self.world.log.lock();
         let state = &mut log.queues[self.index];
         assert!(!std::mem::replace(&mut state.querying, true));
@@ -139,7 +139,7 @@ impl HwQueue for SimQueue {
         Ok(done)
     }
 
-    fn release_mark(&self, mark: Mark) {
+    fn release_marker(&self, mark: Marker) {
         let mut log = self.world.log.lock();
         let live = log.queues[self.index].live_marks.remove(&mark.0);
         assert!(live.is_some(), "a marker is released once");
@@ -199,7 +199,7 @@ pub fn unlimited() -> Config {
 
 impl Bed {
     pub fn new(config: Config) -> Self {
-        let domain = Domain::new(config, Arc::new(Unobserved));
+        let domain = Domain::new(config, Arc::new(NullObserver));
         for device in 0..2 {
             domain.add_device(DeviceId(device), Arc::new(SimDevice));
         }
@@ -227,10 +227,10 @@ impl Bed {
     }
 
     pub fn direct(&self, queue: usize, id: u32) -> Direct {
-        self.direct_with(queue, id, &Spec::new(CostKey(1)))
+        self.direct_with(queue, id, &CommandSpec::new(CostKey(1)))
     }
 
-    pub fn direct_with(&self, queue: usize, id: u32, spec: &Spec<'_>) -> Direct {
+    pub fn direct_with(&self, queue: usize, id: u32, spec: &CommandSpec<'_>) -> Direct {
         self.queues[queue].try_direct(spec, || self.world.launch(queue, id))
     }
 
@@ -241,10 +241,10 @@ impl Bed {
 
     /// Launches as the shim does: at once if possible, otherwise deferred.
     pub fn submit(&self, queue: usize, id: u32) -> Ticket {
-        self.submit_with(queue, id, &Spec::new(CostKey(1)))
+        self.submit_with(queue, id, &CommandSpec::new(CostKey(1)))
     }
 
-    pub fn submit_with(&self, queue: usize, id: u32, spec: &Spec<'_>) -> Ticket {
+    pub fn submit_with(&self, queue: usize, id: u32, spec: &CommandSpec<'_>) -> Ticket {
         match self.direct_with(queue, id, spec) {
             Direct::Launched(ticket, _) => ticket,
             Direct::NotNow => self.defer_with(queue, id, spec),
@@ -252,10 +252,10 @@ impl Bed {
     }
 
     pub fn defer(&self, queue: usize, id: u32) -> Ticket {
-        self.defer_with(queue, id, &Spec::new(CostKey(1)))
+        self.defer_with(queue, id, &CommandSpec::new(CostKey(1)))
     }
 
-    pub fn defer_with(&self, queue: usize, id: u32, spec: &Spec<'_>) -> Ticket {
+    pub fn defer_with(&self, queue: usize, id: u32, spec: &CommandSpec<'_>) -> Ticket {
         self.queues[queue].submit(spec, self.command(queue, id)).expect("the queue is open")
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use hal_kfd::Errno as KfdErrno;
 use hip_sys::kfd::Plain as _;
 use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, QueueEntry};
-use protocol::outside::{Fate, Fates, QueueFate, SeenQueue};
+use protocol::outside::{Fates, QueueSuspendStatus, SeenQueue, SuspendStatus};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -201,8 +201,9 @@ fn ask(attachments: &mut Attachments, pid: Pid, work: Work, now: u64) -> Reply {
     }
 }
 
-fn fates(pid: Pid, queues: &[(u32, Fate)], held: &[u32]) -> Reply {
-    let queues = queues.iter().map(|(queue, fate)| QueueFate { queue: *queue, fate: *fate }).collect();
+fn fates(pid: Pid, queues: &[(u32, SuspendStatus)], held: &[u32]) -> Reply {
+    let queues =
+        queues.iter().map(|(queue, fate)| QueueSuspendStatus { queue: *queue, fate: *fate }).collect();
     Reply::Fates(Fates { pid, name: "sleep".to_owned(), queues, held: held.to_vec() })
 }
 
@@ -218,10 +219,10 @@ fn queues_are_suspended_one_by_one_or_all() {
         thread::yield_now();
     }
     let reply = ask(&mut all, pid, Work::Hold(vec![9, 2, 2]), 5 * MS);
-    assert_eq!(reply, fates(pid, &[(2, Fate::Done), (9, Fate::Invalid)], &[2]));
+    assert_eq!(reply, fates(pid, &[(2, SuspendStatus::Done), (9, SuspendStatus::Invalid)], &[2]));
     assert_eq!(
         ask(&mut all, pid, Work::Hold(vec![]), 8 * MS),
-        fates(pid, &[(1, Fate::Done), (2, Fate::Done)], &[1, 2])
+        fates(pid, &[(1, SuspendStatus::Done), (2, SuspendStatus::Done)], &[1, 2])
     );
     assert_eq!(driver.suspended(), [1, 2]);
     let queue = |queue, held_ms| HeldQueue { queue, held_ms };
@@ -245,14 +246,17 @@ fn queues_are_suspended_one_by_one_or_all() {
     // A queue that is not suspended is invalid.
     assert_eq!(
         ask(&mut all, pid, Work::Release(vec![1, 9]), 0),
-        fates(pid, &[(1, Fate::Done), (9, Fate::Invalid)], &[2])
+        fates(pid, &[(1, SuspendStatus::Done), (9, SuspendStatus::Invalid)], &[2])
     );
-    assert_eq!(ask(&mut all, pid, Work::Release(vec![1]), 0), fates(pid, &[(1, Fate::Invalid)], &[2]));
+    assert_eq!(
+        ask(&mut all, pid, Work::Release(vec![1]), 0),
+        fates(pid, &[(1, SuspendStatus::Invalid)], &[2])
+    );
     assert_eq!(driver.suspended(), [2]);
     assert!(!all.is_empty());
     assert_eq!(
         ask(&mut all, pid, Work::Release(vec![1, 2]), 0),
-        fates(pid, &[(1, Fate::Invalid), (2, Fate::Done)], &[])
+        fates(pid, &[(1, SuspendStatus::Invalid), (2, SuspendStatus::Done)], &[])
     );
     assert!(all.is_empty() && !driver.state.lock().unwrap().session, "other debuggers can attach");
     let nothing = format!("this server has suspended no queue of process {pid}");
@@ -271,14 +275,14 @@ fn queue_number_with_status_bits_is_invalid() {
         Reply::Fates(fates) => (fates.queues, fates.held),
         other => panic!("{other:?}"),
     };
-    let invalid = |queue| QueueFate { queue, fate: Fate::Invalid };
+    let invalid = |queue| QueueSuspendStatus { queue, fate: SuspendStatus::Invalid };
     let marks = [debug::QUEUE_INVALID, debug::QUEUE_ERROR];
     for queue in marks.iter().flat_map(|mark| [1 | mark, 5 | mark]) {
         assert_eq!(hold(&[queue]), (vec![invalid(queue)], vec![]));
     }
     assert_eq!(driver.state.lock().unwrap().begun, 0, "the driver is not asked");
     let marked = 1 | debug::QUEUE_INVALID;
-    let want = vec![QueueFate { queue: 1, fate: Fate::Done }, invalid(marked)];
+    let want = vec![QueueSuspendStatus { queue: 1, fate: SuspendStatus::Done }, invalid(marked)];
     assert_eq!(hold(&[1, marked]), (want, vec![1]));
     let Reply::Fates(fates) = ask(&mut all, pid, Work::Release(vec![marked]), 0) else {
         panic!("it is held")

@@ -3,14 +3,14 @@
 
 use super::Open;
 use crate::error::Refusal;
-use hal_kfd::outside::{Attachment, Problem};
+use hal_kfd::attach::{Attachment, Problem};
 use hal_kfd::session;
 use hip_sys::kfd::debug::QueueEntry;
 use hip_sys::kfd::{QUEUE_TYPE_COMPUTE, QUEUE_TYPE_COMPUTE_AQL};
 use host::handle::Handle;
 use protocol::control::Reply;
 use protocol::ids::Pid;
-use protocol::outside::{Fate, Fates, QueueFate, SeenQueue, Snapshot};
+use protocol::outside::{Fates, QueueSuspendStatus, SeenQueue, Snapshot, SuspendStatus};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -178,12 +178,12 @@ impl Worker {
         let fates = self.attach()?.suspend(&ids).map_err(|problem| self.failed(problem))?;
         for (id, fate) in ids.iter().zip(&fates) {
             match fate {
-                session::Fate::Done => {
+                session::SuspendStatus::Done => {
                     self.doubtful.remove(id);
                     self.held.insert(*id);
                 }
-                session::Fate::Failed => drop(self.doubtful.insert(*id)),
-                session::Fate::Invalid => {}
+                session::SuspendStatus::Failed => drop(self.doubtful.insert(*id)),
+                session::SuspendStatus::Invalid => {}
             }
         }
         Ok(self.fates(&ids, &fates))
@@ -207,27 +207,28 @@ impl Worker {
             end.map_err(|problem| self.failed(problem))?;
             self.hold_nothing();
             self.attachment = None;
-            vec![session::Fate::Done; ids.len()]
+            vec![session::SuspendStatus::Done; ids.len()]
         } else {
             self.attach()?.resume(&ids).map_err(|problem| self.failed(problem))?
         };
-        let fates: BTreeMap<u32, session::Fate> = ids.into_iter().zip(fates).collect();
-        for (id, _) in fates.iter().filter(|(_, fate)| **fate != session::Fate::Failed) {
+        let fates: BTreeMap<u32, session::SuspendStatus> = ids.into_iter().zip(fates).collect();
+        for (id, _) in fates.iter().filter(|(_, fate)| **fate != session::SuspendStatus::Failed) {
             self.held.remove(id);
             self.doubtful.remove(id);
         }
-        let fate = |id: &u32| fates.get(id).copied().unwrap_or(session::Fate::Invalid);
+        let fate = |id: &u32| fates.get(id).copied().unwrap_or(session::SuspendStatus::Invalid);
         let all: Vec<_> = wanted.iter().map(fate).collect();
         Ok(self.fates(&wanted.into_iter().collect::<Vec<_>>(), &all))
     }
 
-    fn fates(&self, ids: &[u32], fates: &[session::Fate]) -> Fates {
-        let fate = |fate: &session::Fate| match fate {
-            session::Fate::Done => Fate::Done,
-            session::Fate::Invalid => Fate::Invalid,
-            session::Fate::Failed => Fate::Failed,
+    fn fates(&self, ids: &[u32], fates: &[session::SuspendStatus]) -> Fates {
+        let fate = |fate: &session::SuspendStatus| match fate {
+            session::SuspendStatus::Done => SuspendStatus::Done,
+            session::SuspendStatus::Invalid => SuspendStatus::Invalid,
+            session::SuspendStatus::Failed => SuspendStatus::Failed,
         };
-        let queues = ids.iter().zip(fates).map(|(queue, f)| QueueFate { queue: *queue, fate: fate(f) });
+        let queues =
+            ids.iter().zip(fates).map(|(queue, f)| QueueSuspendStatus { queue: *queue, fate: fate(f) });
         Fates {
             pid: self.target.pid,
             name: self.target.name.clone(),

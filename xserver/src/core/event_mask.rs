@@ -4,7 +4,7 @@ use policies::{DeviceUse, Engine, SchedEntity};
 use protocol::bounds::Priority;
 use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
-use protocol::page::{WANTS_IDLE, WANTS_PROGRESS, WANTS_READY};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY};
 use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub struct Rules<'a> {
     engine: &'a Engine,
     contests: &'a [Contest],
     now: Time,
-    hears_idle: bool,
+    needs_idle_events: bool,
     /// True if there is only one client with queues and no policy depends on its events.
     alone: bool,
 }
@@ -63,11 +63,11 @@ impl<'a> Rules<'a> {
     pub fn new(engine: &'a Engine, contests: &'a [Contest], now: Time) -> Self {
         let units = engine.entities();
         let rivals = units.all().iter().filter(|unit| !units.uses(unit).is_empty()).count();
-        let hears_idle = engine.hears_idle();
+        let needs_idle_events = engine.needs_idle_events();
         // A policy that does not conserve work may keep a device unused, and depends on events even with one client.
         let conserves = engine.choices().all(|(_, choice)| choice.row.conserves_work);
-        let alone = rivals == 1 && conserves && !hears_idle && engine.reads_power().is_none();
-        Self { engine, contests, now, hears_idle, alone }
+        let alone = rivals == 1 && conserves && !needs_idle_events && engine.reads_power().is_none();
+        Self { engine, contests, now, needs_idle_events, alone }
     }
 
     /// The mask for a client. `watched`: the guard watches its progress.
@@ -90,7 +90,7 @@ impl<'a> Rules<'a> {
         };
         let falls = may_fall(unit, queues) && uses.iter().any(beside_others);
         let idle = falls
-            || self.hears_idle && unit.ready
+            || self.needs_idle_events && unit.ready
             || runs_in.any(|contest| self.contests[contest].has_waiter);
         word(ready(unit, uses, units.devices(), queues, self.now), idle, watched)
     }
@@ -98,7 +98,7 @@ impl<'a> Rules<'a> {
 
 fn word(ready: bool, idle: bool, watched: bool) -> u32 {
     let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-    bit(ready, WANTS_READY) | bit(idle, WANTS_IDLE) | bit(watched, WANTS_PROGRESS)
+    bit(ready, EVENT_READY) | bit(idle, EVENT_IDLE) | bit(watched, EVENT_PROGRESS)
 }
 
 /// Returns true if an idle queue that turns ready could change a decision: the unit has no other work, the queue is more urgent than the

@@ -4,7 +4,7 @@
 use super::{ClientPage, Core, gangs};
 use crate::error::Refusal;
 use protocol::bounds::Priority;
-use protocol::control::{Said, Target};
+use protocol::control::{HintUpdate, Target};
 use protocol::hint::Hints;
 use protocol::hint::table::Scope;
 use protocol::status::Gang;
@@ -16,7 +16,7 @@ impl<P: ClientPage> Core<P> {
     /// # Errors
     /// Nobody is meant, or several are and one was meant, or something cannot be said of them; why, one line.
     /// Nothing has changed.
-    pub fn hint(&mut self, of: Target, said: &[Said], now: Time) -> Result<(), Refusal> {
+    pub fn hint(&mut self, of: Target, said: &[HintUpdate], now: Time) -> Result<(), Refusal> {
         let places = self.meant(of)?;
         if said.is_empty() {
             return Err(Refusal::NoHint);
@@ -32,10 +32,10 @@ impl<P: ClientPage> Core<P> {
         }
         self.refuse_to_wake(of, said, &places)?;
         for said in said {
-            if let (true, Said::Timeslice(slice)) = (of_nobody, said) {
+            if let (true, HintUpdate::Timeslice(slice)) = (of_nobody, said) {
                 self.timeslice = Some(*slice);
             }
-            if let Said::Window = said {
+            if let HintUpdate::Window = said {
                 gangs(&mut self.status).iter_mut().for_each(|gang| gang.hints.window = false);
             }
             for &place in &places {
@@ -79,9 +79,8 @@ impl<P: ClientPage> Core<P> {
     /// Refuses to let a queue count that its program holds. The program would launch nothing for it, and
     /// others would wait for that. Nothing is kept for later either: when the program changes the priority,
     /// it is the last that speaks of it.
-    fn refuse_to_wake(&self, of: Target, said: &[Said], places: &[usize]) -> Result<(), Refusal> {
-        let wakes =
-            |said: &Said| matches!(said, Said::Priority(priority) if *priority != Priority::NO_EXECUTE);
+    fn refuse_to_wake(&self, of: Target, said: &[HintUpdate], places: &[usize]) -> Result<(), Refusal> {
+        let wakes = |said: &HintUpdate| matches!(said, HintUpdate::Priority(priority) if *priority != Priority::NO_EXECUTE);
         if !said.iter().any(wakes) {
             return Ok(());
         }
@@ -106,7 +105,7 @@ impl<P: ClientPage> Core<P> {
     }
 }
 
-fn concerns_queues(said: Said, of: Target) -> bool {
+fn concerns_queues(said: HintUpdate, of: Target) -> bool {
     match said.spec().scope {
         Scope::Queue => true,
         Scope::QueueOrProcess => of.queue.is_some(),

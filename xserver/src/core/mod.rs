@@ -30,13 +30,13 @@ use guard::Guard;
 use policies::{Choice, Engine, named};
 use protocol::bounds::Timeslice;
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, InForce, Preemption, Queue, QueueState};
+use protocol::control::{Client, PolicyInForce, Preemption, Queue, QueueState};
 use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason, Window};
-use protocol::page::{SLOTS, WANTS_PROGRESS};
+use protocol::page::{EVENT_PROGRESS, SLOTS};
 use protocol::slow::SlowPath;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
@@ -128,7 +128,7 @@ impl<P: ClientPage> Core<P> {
     /// A core without clients.
     pub fn new(policy: impl Into<Choice>, settings: Settings) -> Self {
         let mut engine = Engine::new(policy, settings.linger);
-        engine.set_starvation(settings.starvation);
+        engine.set_starvation_limit(settings.starvation);
         Self {
             engine,
             guard: Guard::new(settings.guard),
@@ -255,7 +255,7 @@ impl<P: ClientPage> Core<P> {
                 Ok(())
             }
             // No decision depends on the cost; the server keeps it for other clients.
-            ToServer::HoldCost { .. } => Ok(()),
+            ToServer::EvictCost { .. } => Ok(()),
         }
     }
 
@@ -317,7 +317,7 @@ impl<P: ClientPage> Core<P> {
     }
 
     /// The policies in force with their counters, for a list.
-    pub fn in_force(&self) -> Vec<InForce> {
+    pub fn in_force(&self) -> Vec<PolicyInForce> {
         named::in_force(&self.engine)
     }
 
@@ -505,7 +505,7 @@ impl<P: ClientPage> Core<P> {
             if more != 0 {
                 missed |= state.look(&mut gang.queues, now);
                 // Its sleeping agent must begin to count completions.
-                state.to_wake |= more & WANTS_PROGRESS != 0;
+                state.to_wake |= more & EVENT_PROGRESS != 0;
             }
         }
         missed

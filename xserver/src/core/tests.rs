@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::ids::{DeviceId, QueueId};
-use protocol::page::{WANTS_IDLE, WANTS_READY, activity_word};
+use protocol::page::{EVENT_IDLE, EVENT_READY, activity_word};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -53,8 +53,8 @@ impl FakePage {
     fn report(&self, slot: usize) -> bool {
         let wanted = match self.reported[slot].take() {
             None => 0,
-            Some(Transition { ready: true }) => WANTS_READY,
-            Some(Transition { ready: false }) => WANTS_IDLE,
+            Some(Transition { ready: true }) => EVENT_READY,
+            Some(Transition { ready: false }) => EVENT_IDLE,
         };
         self.event_mask.get() & wanted != 0
     }
@@ -280,7 +280,7 @@ fn single_client_reports_no_events() {
     assert_eq!(fixture.page(0).event_mask.get(), 0);
     fixture.core.apply(fixture.clients[1], &created(1, 0, 1, 9)).unwrap();
     fixture.step();
-    assert_eq!([0, 1].map(|client| fixture.page(client).event_mask.get()), [WANTS_READY; 2]);
+    assert_eq!([0, 1].map(|client| fixture.page(client).event_mask.get()), [EVENT_READY; 2]);
     fixture.core.leave(fixture.clients[1]);
     fixture.step();
     assert_eq!(fixture.page(0).event_mask.get(), 0);
@@ -292,13 +292,13 @@ fn queue_that_can_raise_its_gang_reports_ready() {
     fixture.flip(1);
     fixture.flip(0);
     assert_eq!(fixture.runs(), [false, true, true]);
-    assert_ne!(fixture.page(0).event_mask.get() & WANTS_READY, 0, "its other queue is more urgent");
+    assert_ne!(fixture.page(0).event_mask.get() & EVENT_READY, 0, "its other queue is more urgent");
     let page = fixture.page(0);
     page.flip(1, fixture.now());
     assert!(page.report(1));
     fixture.step();
     assert_eq!(fixture.runs(), [true, false, true]);
-    assert_eq!(fixture.page(0).event_mask.get() & WANTS_READY, 0, "nothing can raise it further");
+    assert_eq!(fixture.page(0).event_mask.get() & EVENT_READY, 0, "nothing can raise it further");
 }
 
 #[test]

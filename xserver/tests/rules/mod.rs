@@ -7,7 +7,7 @@ use protocol::status::{Gang, Status};
 use protocol::time::Time;
 use xserver::core::event_mask::{self, Rules};
 
-/// The permission and the event mask of each gang, without `WANTS_PROGRESS`.
+/// The permission and the event mask of each gang, without `EVENT_PROGRESS`.
 pub fn decide(engine: &mut Engine, gangs: Vec<Gang>, now: Time) -> (Vec<Permit>, Vec<u32>) {
     let status = Status::Global { gangs };
     let permits: Vec<_> =

@@ -1,7 +1,7 @@
 //! A client's threads, in steps of one access to what they share.
 
 use super::world::{Broken, Client, Life, Mutation, Notice, Program, Scene, Worker, World};
-use protocol::page::{WANTS_IDLE, WANTS_READY};
+use protocol::page::{EVENT_IDLE, EVENT_READY};
 
 impl Client {
     fn submit_is_free(&self) -> bool {
@@ -134,7 +134,7 @@ impl Scene {
                 client.program = Program::Told;
             }
             Program::Told => {
-                world.server.ring(client.event_mask & WANTS_READY != 0);
+                world.server.ring(client.event_mask & EVENT_READY != 0);
                 client.program = Program::Calls;
             }
             Program::Decided | Program::Calls => {
@@ -153,7 +153,7 @@ impl Scene {
                 }
             }
             Program::Appended => {
-                world.server.ring(client.event_mask & WANTS_READY != 0);
+                world.server.ring(client.event_mask & EVENT_READY != 0);
                 client.signal = true;
                 client.program = Program::Rests;
             }
@@ -170,7 +170,7 @@ impl Scene {
     pub fn watcher(&self, world: &mut World, place: usize) {
         let client = &mut world.clients[place];
         if client.watcher_told {
-            world.server.ring(client.event_mask & WANTS_IDLE != 0);
+            world.server.ring(client.event_mask & EVENT_IDLE != 0);
             client.watcher_told = false;
         } else {
             client.ready = false;

@@ -37,7 +37,7 @@ pub enum Seen {
 
 /// What a person or a client says to the server.
 #[derive(Debug, Clone, Copy)]
-pub enum Said {
+pub enum HintUpdate {
     /// This policy decides from now on: on one device, or on all that have none of their own.
     Policy(Option<u32>, &'static Row),
     /// The device has no policy of its own any more.
@@ -72,7 +72,7 @@ pub struct Decider {
     /// On which devices each client has a queue. What it does it does on all of them.
     pub devices: [&'static [u32]; 2],
     /// What may be said, in this order.
-    pub says: Vec<Said>,
+    pub says: Vec<HintUpdate>,
     /// Only if it is made to: a policy that is chosen for a device decides on all.
     pub one_for_all: bool,
     /// How much time a tick is for the policy.
@@ -150,12 +150,12 @@ impl Decider {
                 }
             }
             Input::Say(number) => match self.says[usize::from(number)] {
-                Said::Policy(Some(device), row) if !self.one_for_all => {
+                HintUpdate::Policy(Some(device), row) if !self.one_for_all => {
                     walk.engine.set_device_policy(DeviceId(device), Some(Choice::new(row)));
                 }
-                Said::Policy(_, row) => walk.engine.set_policy(row),
-                Said::Reset(device) => walk.engine.set_device_policy(DeviceId(device), None),
-                Said::Hints(client, hints) => walk.hints[client] = hints,
+                HintUpdate::Policy(_, row) => walk.engine.set_policy(row),
+                HintUpdate::Reset(device) => walk.engine.set_device_policy(DeviceId(device), None),
+                HintUpdate::Hints(client, hints) => walk.hints[client] = hints,
             },
         }
         decision
@@ -242,10 +242,10 @@ proptest! {
             [(super::hpf(), &super::turns::TURNS, [0, 9]), (&super::turns::TURNS, super::lax(), [0, 0])]
         {
             let says = vec![
-                Said::Policy(None, other),
-                Said::Policy(Some(1), other),
-                Said::Reset(1),
-                Said::Hints(1, super::critical()),
+                HintUpdate::Policy(None, other),
+                HintUpdate::Policy(Some(1), other),
+                HintUpdate::Reset(1),
+                HintUpdate::Hints(1, super::critical()),
             ];
             let decider = Decider { says, ..Decider::new(row, priorities, super::turns::TURN / 2, 0) };
             let mut memory = Decider::NEW;

@@ -11,7 +11,7 @@
 //!   after the other, renew the leases. What it decides and wants comes from `policies::Engine` and
 //!   `xserver::core::event_mask`; which policy decides is a parameter ([`decider`] keeps its memory): HPF,
 //!   one that takes turns ([`turns`]), and for a few ticks all of the build.
-//! * What is said at any time ([`decider::Said`]): a person chooses policies for all devices or for one of
+//! * What is said at any time ([`decider::HintUpdate`]): a person chooses policies for all devices or for one of
 //!   two, and takes the latter back; a client hints of its queue.
 //! * The device: it runs one command at a time, of any queue that has one in flight, and takes a tick for
 //!   each. A client with a queue on another device as well has the same work on both.
@@ -53,7 +53,7 @@ mod server;
 mod turns;
 mod world;
 
-use decider::{Decider, Said};
+use decider::{Decider, HintUpdate};
 use endless::has_endless_tick;
 use model::{BEHIND, LATE_LAUNCH, LOST, ORDER, ORPHANED, RULES, TWICE, WAITS, WINDOW};
 use policies::registry::{self, Row};
@@ -113,7 +113,7 @@ fn equal(commands: [u8; 2], turn: u32, faults: Faults, waits: u8) -> Scene {
 fn chosen(from: &'static Row, to: &'static Row, commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
     let scene = scene(from, [0, 9], commands, faults, bounds);
     let mut decider = Decider::new(from, [0, 9], turns::TURN, 0);
-    decider.says = vec![Said::Policy(None, to)];
+    decider.says = vec![HintUpdate::Policy(None, to)];
     let urgent = [from, to].map(|row| row.goes_by_priority.then_some(1));
     Scene { decider, urgent: urgent.into(), ..scene }
 }
@@ -122,7 +122,7 @@ fn chosen(from: &'static Row, to: &'static Row, commands: [u8; 2], faults: Fault
 /// while. The critical one is on another as well, where turns are taken always.
 fn chosen_of_device(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
     let mut scene = chosen(&turns::TURNS, hpf(), commands, faults, bounds);
-    scene.decider.says = vec![Said::Policy(Some(1), hpf()), Said::Reset(1)];
+    scene.decider.says = vec![HintUpdate::Policy(Some(1), hpf()), HintUpdate::Reset(1)];
     scene.decider.devices = [&[1], &[1, 2]];
     scene.urgent.push(None);
     scene
@@ -131,7 +131,7 @@ fn chosen_of_device(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene 
 /// The priority decides. Where only the critical one is, a person lets turns be taken, which changes nothing.
 fn turns_elsewhere(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
     let mut scene = urgent(commands, faults, bounds);
-    scene.decider.says = vec![Said::Policy(Some(2), &turns::TURNS)];
+    scene.decider.says = vec![HintUpdate::Policy(Some(2), &turns::TURNS)];
     scene.decider.devices = [&[1], &[1, 2]];
     scene.urgent.push(Some(1));
     scene
@@ -140,7 +140,7 @@ fn turns_elsewhere(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
 /// Two programs that do not disturb each other, until one says that it is critical.
 fn hinted(commands: [u8; 2], faults: Faults, bounds: Bounds) -> Scene {
     let mut decider = Decider::new(lax(), [0; 2], HEARTBEAT, 0);
-    decider.says = vec![Said::Hints(1, critical())];
+    decider.says = vec![HintUpdate::Hints(1, critical())];
     Scene { decider, urgent: vec![None, Some(1)], ..scene(lax(), [0; 2], commands, faults, bounds) }
 }
 

@@ -10,7 +10,7 @@ use protocol::frame::{Decoder, Frame, HEADER, REPLY_LIMIT};
 use protocol::ids::{DeviceId, QueueId};
 use protocol::message::{REQUEST, ToClient, ToServer};
 use protocol::page::{
-    CLIENT_BYTES, ClientHeader, SERVER_BYTES, ServerPage, Slot, WANTS_IDLE, WANTS_READY, activity_word,
+    CLIENT_BYTES, ClientHeader, EVENT_IDLE, EVENT_READY, SERVER_BYTES, ServerPage, Slot, activity_word,
 };
 use protocol::status::Activity;
 use protocol::time::Time;
@@ -237,11 +237,11 @@ impl Client {
     }
 
     pub fn ready(&mut self, slot: usize) {
-        self.store(slot, activity_word(Activity::Ready { since: xserver::now() }), WANTS_READY);
+        self.store(slot, activity_word(Activity::Ready { since: xserver::now() }), EVENT_READY);
     }
 
     pub fn idle(&mut self, slot: usize) {
-        self.store(slot, activity_word(Activity::Idle { since: Some(xserver::now()) }), WANTS_IDLE);
+        self.store(slot, activity_word(Activity::Idle { since: Some(xserver::now()) }), EVENT_IDLE);
     }
 
     /// Writes the slot, then reads the event mask, in the order of the protocol.

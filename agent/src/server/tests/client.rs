@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use protocol::bounds::Priority;
 use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
-use protocol::page::{WANTS_IDLE, WANTS_READY, activity_of};
+use protocol::page::{EVENT_IDLE, EVENT_READY, activity_of};
 use protocol::status::Activity;
 use std::collections::HashMap;
 use std::io::Write;
@@ -21,18 +21,18 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use xqueue::{CostKey, Direct, HwError, HwQueue, HwResult, Mark, QueueConfig, Spec, XQueue};
+use xqueue::{CommandSpec, CostKey, Direct, HwError, HwQueue, HwResult, Marker, QueueConfig, XQueue};
 
 struct Hw;
 
 impl HwQueue for Hw {
-    fn record_mark(&self) -> Result<Mark, HwError> {
-        Ok(Mark(1))
+    fn record_marker(&self) -> Result<Marker, HwError> {
+        Ok(Marker(1))
     }
-    fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+    fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
         Ok(true)
     }
-    fn release_mark(&self, _: Mark) {}
+    fn release_marker(&self, _: Marker) {}
     fn synchronize(&self) -> HwResult {
         Ok(())
     }
@@ -78,7 +78,7 @@ impl Host for Program {
     fn expects_server(&self) -> bool {
         true
     }
-    fn cost_from_server(&self, _: protocol::cost::CostKey) -> Option<HoldCost> {
+    fn cost_from_server(&self, _: protocol::cost::CostKey) -> Option<EvictCost> {
         None
     }
     fn level_changed(&self) {}
@@ -149,7 +149,7 @@ impl Drop for Bed {
 }
 
 fn launch(queue: &XQueue) -> bool {
-    matches!(queue.try_direct(&Spec::new(CostKey(1)), || Ok(())), Direct::Launched(_, Ok(())))
+    matches!(queue.try_direct(&CommandSpec::new(CostKey(1)), || Ok(())), Direct::Launched(_, Ok(())))
 }
 
 fn synchronize(queue: &XQueue) {
@@ -194,11 +194,11 @@ fn connected_client_obeys_and_reports() {
         Activity::Idle { since: Some(_) }
     ));
     assert_eq!(shared.notifications(), 0);
-    shared.server.wants.store(WANTS_READY, Ordering::SeqCst);
+    shared.server.wants.store(EVENT_READY, Ordering::SeqCst);
     assert!(launch(&first));
     synchronize(&first);
     assert_eq!(shared.notifications(), 1);
-    shared.server.wants.store(WANTS_IDLE, Ordering::SeqCst);
+    shared.server.wants.store(EVENT_IDLE, Ordering::SeqCst);
     assert!(launch(&first));
     synchronize(&first);
     assert_eq!(shared.notifications(), 1);
@@ -237,7 +237,7 @@ fn connected_client_obeys_and_reports() {
     let direct = direct + 1;
 
     // The counts are updated sooner while the server waits for progress.
-    shared.server.wants.store(WANTS_PROGRESS, Ordering::SeqCst);
+    shared.server.wants.store(EVENT_PROGRESS, Ordering::SeqCst);
     shared.wake();
     for round in 1..=3 {
         assert!(launch(&first));

@@ -183,7 +183,7 @@ impl Shared {
     pub(super) fn slot(&self, index: usize) -> &Slot {
         let slots = ptr::from_ref(self.client).cast::<Slot>();
         // SAFETY: the slots follow the header of the page, which is never unmapped.
-        unsafe { &*slots.add(index + protocol::page::HEAD_SLOTS) }
+        unsafe { &*slots.add(index + protocol::page::HEADER_SLOTS) }
     }
 
     /// Returns the number of notifications since the last call.

@@ -244,7 +244,7 @@ impl PolicySimArgs {
             }
         }
         let starvation = (self.starvation_ms > 0).then(|| Duration::from_millis(self.starvation_ms));
-        policies.iter_mut().for_each(|policy| policy.set_starvation(starvation));
+        policies.iter_mut().for_each(|policy| policy.set_starvation_limit(starvation));
         Ok(policies)
     }
 }

@@ -79,7 +79,7 @@ impl Policy {
 
     /// Sets the waiting time after which an entity runs briefly under a policy that uses priorities; `None`
     /// by default.
-    pub fn set_starvation(&mut self, limit: Option<Duration>) {
+    pub fn set_starvation_limit(&mut self, limit: Option<Duration>) {
         self.starvation = limit;
     }
 }
@@ -163,7 +163,7 @@ impl Scheduler {
         };
         let linger = Duration::from_nanos(nanos(model.linger_us));
         let mut engine = Engine::new(policy.choice.clone(), linger);
-        engine.set_starvation(policy.starvation);
+        engine.set_starvation_limit(policy.starvation);
         Self { engine, status, indices }
     }
 
@@ -200,8 +200,8 @@ impl Scheduler {
     }
 
     /// Returns true if the policy needs every report of an idle queue, even if no other entity waits.
-    pub(super) fn hears_idle(&self) -> bool {
-        self.engine.hears_idle()
+    pub(super) fn needs_idle_events(&self) -> bool {
+        self.engine.needs_idle_events()
     }
 
     /// Returns the time for which an idle queue of this entity counted as ready at the last decision.

@@ -11,7 +11,7 @@ use crate::kernels::BusyShape;
 use crate::library::Session;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use protocol::codes::KfdResult;
-use protocol::report::{HoldRow, HoldTimes, Holds, Probe};
+use protocol::report::{EvictionRow, EvictionTimes, Holds, Probe};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ pub(super) struct Measured {
 /// Measures each mechanism.
 pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Holds> {
     ensure!(allowed, "queues are not evicted without --hold");
-    let mut mechanisms: Vec<HoldRow> = Vec::new();
+    let mut mechanisms: Vec<EvictionRow> = Vec::new();
     let mut broken = false;
     for mechanism in MECHANISMS {
         if broken {
@@ -71,15 +71,15 @@ pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Hol
     Ok(Holds { mechanisms })
 }
 
-fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<HoldRow> {
-    let times = |samples: Vec<(f64, f64)>| -> Result<Option<HoldTimes>> {
+fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<EvictionRow> {
+    let times = |samples: Vec<(f64, f64)>| -> Result<Option<EvictionTimes>> {
         if samples.is_empty() {
             return Ok(None);
         }
         let (holds, releases) = samples.into_iter().unzip();
-        Ok(Some(HoldTimes { hold_us: spread(holds)?, release_us: spread(releases)? }))
+        Ok(Some(EvictionTimes { hold_us: spread(holds)?, release_us: spread(releases)? }))
     };
-    Ok(HoldRow {
+    Ok(EvictionRow {
         mechanism: mechanism.to_owned(),
         error: measured.error,
         queues: measured.queues,
@@ -93,9 +93,9 @@ fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<Hold
     })
 }
 
-/// Parses the library's log of its probe: `... holds by NAME (WHO) gpu_id=7 hold_us=1 release_us=2`.
+/// Parses the library's log of its probe: `... evictions by NAME (WHO) gpu_id=7 hold_us=1 release_us=2`.
 fn probe(log: &str) -> Option<Probe> {
-    let line = log.lines().find(|line| line.contains("holds by ") && line.contains("hold_us="))?;
+    let line = log.lines().find(|line| line.contains("evictions by ") && line.contains("hold_us="))?;
     let number = |name: &str| {
         let mut words = line.split_whitespace().filter_map(|word| word.split_once('='));
         words.find(|(word, _)| *word == name)?.1.parse().ok()
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn probe_and_refusal_parse_the_log() {
-        let log = "xsched: debug: holds by update-queue (HWS) gpu_id=51234 hold_us=12 release_us=34\n";
+        let log = "xsched: debug: evictions by update-queue (HWS) gpu_id=51234 hold_us=12 release_us=34\n";
         assert_eq!(probe(log), Some(Probe { hold_us: 12, release_us: 34 }));
         assert_eq!(probe("xsched: debug: queues holds=3\n"), None);
         let log = "xsched: warn: GPU 7: level 3 is asked for and level 1 in force: too old\n";

@@ -19,7 +19,7 @@ use crate::replay::schedule::Pattern;
 use crate::server::preemption;
 use crate::simulated::{DeviceStats, GpuArgs, gpu_sim};
 use anyhow::{Context, Result, bail, ensure};
-use protocol::control::{InForce, List, Preemption};
+use protocol::control::{List, PolicyInForce, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Watched {
     pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
         let [before, after] = [&self.before, &self.after].map(|list| list.server.policies.first());
         let counted =
-            |policy: Option<&InForce>| policy.map(|policy| policy.counted.clone()).unwrap_or_default();
+            |policy: Option<&PolicyInForce>| policy.map(|policy| policy.counted.clone()).unwrap_or_default();
         let (before, mut after) = (counted(before), counted(after));
         for (name, count) in &mut after {
             *count = count.saturating_sub(before.get(name).copied().unwrap_or(0));

@@ -1,8 +1,8 @@
 //! The queues of another process, through the driver's debugger.
 
 use super::{Result, kind, of_problem};
-use hal_kfd::outside::{Attachment, Problem};
-use hal_kfd::session::Fate;
+use hal_kfd::attach::{Attachment, Problem};
+use hal_kfd::session::SuspendStatus;
 use hip_sys::kfd::debug::QueueEntry;
 use protocol::codes::{KfdQueue, KfdQueueState, KfdQueueType, KfdResult};
 use std::collections::BTreeMap;
@@ -118,16 +118,16 @@ impl Requested {
     ///
     /// # Errors
     /// The reason of the first failure.
-    fn suspended(&mut self, ids: &[u32], fates: &[Fate]) -> Result<()> {
+    fn suspended(&mut self, ids: &[u32], fates: &[SuspendStatus]) -> Result<()> {
         let mut first = Ok(());
         for (id, fate) in ids.iter().zip(fates) {
             first = first.and(match fate {
-                Fate::Done => {
+                SuspendStatus::Done => {
                     self.0.insert(*id, KfdQueueState::Suspended);
                     Ok(())
                 }
-                Fate::Invalid => Err(KfdResult::ErrorInvalidState),
-                Fate::Failed => {
+                SuspendStatus::Invalid => Err(KfdResult::ErrorInvalidState),
+                SuspendStatus::Failed => {
                     self.0.insert(*id, KfdQueueState::Unknown);
                     Err(KfdResult::ErrorSaveFailed)
                 }
@@ -140,17 +140,17 @@ impl Requested {
     ///
     /// # Errors
     /// The reason of the first failure.
-    fn resumed(&mut self, ids: &[u32], fates: &[Fate]) -> Result<bool> {
+    fn resumed(&mut self, ids: &[u32], fates: &[SuspendStatus]) -> Result<bool> {
         let mut first = Ok(());
         for (id, fate) in ids.iter().zip(fates) {
-            if *fate == Fate::Failed {
+            if *fate == SuspendStatus::Failed {
                 self.0.insert(*id, KfdQueueState::Unknown);
                 first = first.and(Err(KfdResult::ErrorSaveFailed));
             } else {
                 self.0.remove(id);
             }
         }
-        first.map(|()| !fates.contains(&Fate::Invalid))
+        first.map(|()| !fates.contains(&SuspendStatus::Invalid))
     }
 
     /// Notes the failure of a whole request about these queues. Returns its result for the caller.
@@ -201,21 +201,22 @@ mod tests {
         let doubt = KfdQueueState::Unknown;
         let mut requested = Requested::default();
         assert_eq!(states(&requested), [mapped; 3]);
-        let answer = requested.suspended(&[1, 2, 3], &[Fate::Done, Fate::Failed, Fate::Invalid]);
+        let answer = requested
+            .suspended(&[1, 2, 3], &[SuspendStatus::Done, SuspendStatus::Failed, SuspendStatus::Invalid]);
         assert_eq!((answer, states(&requested)), (Err(KfdResult::ErrorSaveFailed), [off, doubt, mapped]));
         assert_eq!(requested.open(), [1, 2]);
-        let answer = requested.resumed(&[1, 2], &[Fate::Failed, Fate::Done]);
+        let answer = requested.resumed(&[1, 2], &[SuspendStatus::Failed, SuspendStatus::Done]);
         assert_eq!((answer, states(&requested)), (Err(KfdResult::ErrorSaveFailed), [doubt, mapped, mapped]));
         // A queue that has ended has no state.
-        assert_eq!(requested.resumed(&[1, 3], &[Fate::Invalid, Fate::Done]), Ok(false));
-        assert_eq!((requested.open(), requested.resumed(&[2], &[Fate::Done])), (vec![], Ok(true)));
-        assert_eq!(requested.suspended(&[3], &[Fate::Invalid]), Err(KfdResult::ErrorInvalidState));
+        assert_eq!(requested.resumed(&[1, 3], &[SuspendStatus::Invalid, SuspendStatus::Done]), Ok(false));
+        assert_eq!((requested.open(), requested.resumed(&[2], &[SuspendStatus::Done])), (vec![], Ok(true)));
+        assert_eq!(requested.suspended(&[3], &[SuspendStatus::Invalid]), Err(KfdResult::ErrorInvalidState));
     }
 
     #[test]
     fn failed_request_is_unknown_if_the_driver_was_asked() {
         let mut requested = Requested::default();
-        requested.suspended(&[1], &[Fate::Done]).unwrap();
+        requested.suspended(&[1], &[SuspendStatus::Done]).unwrap();
         assert_eq!(
             requested.failed(&[2], Problem::NotTraceable(Untraceable::Own)),
             KfdResult::ErrorNoPermission

@@ -1,7 +1,7 @@
 //! Tests of policies and hints that change while clients are connected.
 
 use super::*;
-use protocol::control::{Said, Target};
+use protocol::control::{HintUpdate, Target};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::policy::PolicyKind;
 use std::num::NonZeroU64;
@@ -112,7 +112,7 @@ fn device_kept_free_for_expected_work_does_not_start_the_guard() {
     fixture.flip(2);
     fixture.pass(Duration::from_secs(1), |_| {});
     let of = Target { pid: Some(Pid(101)), queue: None };
-    fixture.core.hint(of, &[Said::Arrival(Some(100_000))], fixture.now()).unwrap();
+    fixture.core.hint(of, &[HintUpdate::Arrival(Some(100_000))], fixture.now()).unwrap();
     fixture.step();
     assert_eq!(fixture.runs(), [true, true, false]);
     fixture.pass(Duration::from_millis(199), |fixture| assert_eq!(fixture.runs(), [true, true, false]));
@@ -125,12 +125,12 @@ fn hints_extend_the_event_mask() {
     let queues: Queues<'_> = &[(1, 3), (1, 3)];
     let mut fixture = Fixture::new(Settings::default(), &[queues, &[(1, 5)], &[(2, 0)]]);
     fixture.flip(0);
-    let event_mask = |fixture: &Fixture| fixture.page(0).event_mask.get() & (WANTS_READY | WANTS_IDLE);
+    let event_mask = |fixture: &Fixture| fixture.page(0).event_mask.get() & (EVENT_READY | EVENT_IDLE);
     assert_eq!(event_mask(&fixture), 0, "its other queue is as urgent");
     let hints = QueueHints { deadline_us: NonZeroU64::new(500), ..QueueHints::default() };
     fixture.core.apply(fixture.clients[0], &ToServer::QueueHints { queue: QueueId(2), hints }).unwrap();
     fixture.step();
-    assert_eq!(event_mask(&fixture), WANTS_READY, "its deadline may be the earlier one");
+    assert_eq!(event_mask(&fixture), EVENT_READY, "its deadline may be the earlier one");
 }
 
 fn priority(number: i64) -> Priority {
@@ -140,7 +140,7 @@ fn priority(number: i64) -> Priority {
 /// Sets a priority as `xcli hint` does.
 fn hint_priority(fixture: &mut Fixture, client: u32, queue: Option<u64>, number: i64) -> Result<(), String> {
     let of = Target { pid: Some(Pid(100 + client)), queue: queue.map(QueueId) };
-    let result = fixture.core.hint(of, &[Said::Priority(priority(number))], fixture.now());
+    let result = fixture.core.hint(of, &[HintUpdate::Priority(priority(number))], fixture.now());
     fixture.step();
     result.map_err(|refusal| refusal.to_string())
 }
@@ -252,7 +252,7 @@ fn single_client_reports_events_if_a_policy_may_withhold_the_device() {
     limited.values.set("budget-w", 100.0).unwrap();
     fixture.core.set_policy(Some(DeviceId(7)), limited).unwrap();
     fixture.step();
-    assert_eq!(fixture.page(0).event_mask.get(), WANTS_READY);
+    assert_eq!(fixture.page(0).event_mask.get(), EVENT_READY);
     fixture.core.reset_policy(DeviceId(7));
     fixture.step();
     assert_eq!(fixture.page(0).event_mask.get(), 0);
@@ -267,11 +267,11 @@ fn single_client_with_a_cap_is_suspended() {
     let cap = |fixture: &mut Fixture, percent: Option<i64>| {
         let of = Target { pid: Some(Pid(100)), queue: None };
         let cap = percent.map(|percent| percent.try_into().unwrap());
-        fixture.core.hint(of, &[Said::Cap(cap)], fixture.now()).unwrap();
+        fixture.core.hint(of, &[HintUpdate::Cap(cap)], fixture.now()).unwrap();
         fixture.step();
     };
     cap(&mut fixture, Some(30));
-    assert_eq!(fixture.page(0).event_mask.get(), WANTS_READY);
+    assert_eq!(fixture.page(0).event_mask.get(), EVENT_READY);
     let suspended = |fixture: &mut Fixture| {
         let (all, waits) = (Cell::new(0), Cell::new(0));
         fixture.pass(Duration::from_secs(10), |fixture| {
@@ -281,7 +281,7 @@ fn single_client_with_a_cap_is_suspended() {
         waits.get() / 1_000_000
     };
     fixture.flip(0);
-    assert_eq!(fixture.page(0).event_mask.get() & WANTS_IDLE, WANTS_IDLE);
+    assert_eq!(fixture.page(0).event_mask.get() & EVENT_IDLE, EVENT_IDLE);
     let waited = suspended(&mut fixture);
     assert!((6_900..=7_100).contains(&waited), "{waited} ms");
     assert_eq!(fixture.core.guard_runs(), 0);

@@ -24,7 +24,7 @@ impl Simulation<'_> {
             return 0;
         }
         self.keep_seen(index);
-        let reported = self.hears_idle(self.queues[index].entity);
+        let reported = self.needs_idle_events(self.queues[index].entity);
         let queue = &mut self.queues[index];
         queue.ready = false;
         queue.idle_since = self.now;

@@ -63,14 +63,14 @@ impl Simulation<'_> {
     /// Returns true if the server is notified when a queue of the entity turns idle: the policy needs every
     /// such report, or another entity waits for a device where this one has work, or its remaining work may
     /// be less urgent.
-    pub(super) fn hears_idle(&self, entity: usize) -> bool {
+    pub(super) fn needs_idle_events(&self, entity: usize) -> bool {
         if !self.filtered {
             return true;
         }
         if self.is_alone() || !self.entities[entity].permission.run {
             return false;
         }
-        if self.scheduler.hears_idle() {
+        if self.scheduler.needs_idle_events() {
             return true;
         }
         let Some(most) = self.busy(entity).map(|queue| queue.priority).max() else { return false };
@@ -84,7 +84,7 @@ impl Simulation<'_> {
 
     /// Returns true if no report matters, because there is only one entity and the policy never suspends it.
     fn is_alone(&self) -> bool {
-        self.rivals < 2 && !self.scheduler.hears_idle()
+        self.rivals < 2 && !self.scheduler.needs_idle_events()
     }
 
     /// Returns the queues of an entity that the last decision counted as ready.
