@@ -81,11 +81,11 @@ impl HintSpec {
     /// range.
     ///
     /// ```
-    /// use protocol::hint::table::{HintKind, Said};
+    /// use protocol::hint::table::{HintKind, HintUpdate};
     ///
     /// let cap = HintKind::Cap.spec();
-    /// assert!(matches!(cap.from_number(30), Some(Said::Cap(Some(_)))));
-    /// assert_eq!(cap.from_number(-1), Some(Said::Cap(None)));
+    /// assert!(matches!(cap.from_number(30), Some(HintUpdate::Cap(Some(_)))));
+    /// assert_eq!(cap.from_number(-1), Some(HintUpdate::Cap(None)));
     /// assert_eq!(cap.from_number(101), None);
     /// ```
     pub fn from_number(&self, number: impl Into<i128>) -> Option<HintUpdate> {
@@ -103,10 +103,10 @@ impl HintSpec {
     /// One line that names the value and the accepted ones.
     ///
     /// ```
-    /// use protocol::hint::table::{HintKind, Said};
+    /// use protocol::hint::table::{HintKind, HintUpdate};
     ///
     /// let preemptible = HintKind::Preemptible.spec();
-    /// assert_eq!(preemptible.parse("off"), Ok(Said::Preemptible(false)));
+    /// assert_eq!(preemptible.parse("off"), Ok(HintUpdate::Preemptible(false)));
     /// assert_eq!(preemptible.parse("maybe").unwrap_err(), "\"maybe\" is not one of on, off");
     /// ```
     pub fn parse(&self, word: &str) -> Result<HintUpdate, String> {
