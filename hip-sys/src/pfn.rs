@@ -104,15 +104,15 @@ embedded_prototypes!(types);
 translate_prototypes!(types);
 forward_prototypes!(types);
 
-/// Prototypes of [`Rule::Direct`](crate::table::Rule::Direct) whose streams are arguments.
+/// Prototypes of the rule `Direct` of the crate `interception`, for functions whose streams are arguments.
 pub const DIRECT: &[Prototype] = direct_prototypes!(data);
-/// Prototypes of [`Rule::Drain`](crate::table::Rule::Drain).
+/// Prototypes of the rule `Drain`.
 pub const DRAIN: &[Prototype] = drain_prototypes!(data);
-/// Prototypes of [`Rule::Direct`](crate::table::Rule::Direct) whose streams are inside structures.
+/// Prototypes of the rule `Direct`, for functions whose streams are inside structures.
 pub const EMBEDDED: &[Prototype] = embedded_prototypes!(data);
-/// Prototypes of [`Rule::Translate`](crate::table::Rule::Translate).
+/// Prototypes of the rule `Translate`.
 pub const TRANSLATE: &[Prototype] = translate_prototypes!(data);
-/// Prototypes of some functions of [`Rule::Forward`](crate::table::Rule::Forward).
+/// Prototypes of some functions of the rule `Forward`.
 pub const FORWARD: &[Prototype] = forward_prototypes!(data);
 
 #[cfg(test)]

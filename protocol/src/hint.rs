@@ -7,8 +7,6 @@
 mod spec;
 pub mod table;
 
-pub use spec::markdown;
-
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::QueueClass;
 use crate::ids::QueueId;

@@ -31,6 +31,6 @@ fn hints_doc_contains_the_table_of_hints() {
     check("hints.md", "protocol/src/hint/table.rs", |found| {
         let (before, rest) = found.split_once(BEGIN).expect("docs/hints.md has the mark before its table");
         let (_, after) = rest.split_once(END).expect("docs/hints.md has the mark after its table");
-        [before, BEGIN, &protocol::hint::markdown(), END, after].concat()
+        [before, BEGIN, &protocol::hint::table::markdown(), END, after].concat()
     });
 }

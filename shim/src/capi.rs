@@ -4,14 +4,14 @@
 //! because each is a label in assembly that jumps to its function, so `version.map` alone gives them a
 //! version (docs/adr/0003).
 
-use crate::process::host::PREEMPTION;
 use crate::process::streams::{self, Stream};
+use crate::process::this_process::PREEMPTION;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use crate::{lifecycle, startup};
 use agent::{Decider, errno};
-use hip_sys::table::Class;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
+use interception::Class;
 use policies::registry;
 use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag};
 use protocol::config::SchedulerKind;

@@ -17,7 +17,7 @@
 //! Only the thread that entered STARTING leaves it. Others forward meanwhile: waiting could hang a program
 //! whose threads wait for each other inside a constructor, where the dynamic linker's lock is held.
 
-use hip_sys::table::Class;
+use interception::Class;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 

@@ -6,11 +6,11 @@
 
 use crate::interpose::entry::Entry;
 use crate::interpose::runtime;
-use crate::process::host::PREEMPTION;
+use crate::process::this_process::PREEMPTION;
 use crate::process::{self, Process, slow_path};
 use crate::{environment, lifecycle, log, summary};
 use agent::Scheduler;
-use hip_sys::table::Class;
+use interception::Class;
 use protocol::config::{Config, LogLevel, SchedulerKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

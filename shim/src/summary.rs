@@ -5,7 +5,7 @@
 //! that find every block taken share the last one, with atomic additions. The counts are statistics: nothing
 //! depends on them.
 
-use hip_sys::table::Class;
+use interception::Class;
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn every_class_but_the_one_that_never_comes_has_a_name() {
         let named: Vec<_> = CLASSES.iter().map(|(class, _)| *class).collect();
-        for function in hip_sys::table::FUNCTIONS.iter().filter(|function| function.is_exported()) {
+        for function in interception::FUNCTIONS.iter().filter(|function| function.is_exported()) {
             assert!(named.contains(&function.class), "{}: {:?}", function.name, function.class);
         }
     }

@@ -6,7 +6,7 @@
 
 use crate::process::lost;
 use crate::summary;
-use hip_sys::table::Class;
+use interception::Class;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ops::Deref;

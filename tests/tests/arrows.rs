@@ -10,6 +10,7 @@ use cargo_metadata::MetadataCommand;
 /// Each crate of the workspace, and which other crates of the workspace it may use. Nothing else.
 const ARROWS: &[(&str, &[&str])] = &[
     ("hip-sys", &[]),
+    ("interception", &["hip-sys"]),
     ("protocol", &[]),
     ("manual", &[]),
     ("xqueue", &["protocol"]),
@@ -18,9 +19,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hal-kfd", &["hip-sys", "host"]),
     ("hal-hip", &["xqueue", "hip-sys"]),
     ("agent", &["hal-kfd", "host", "xqueue", "policies", "protocol"]),
-    ("shim", &["agent", "hal-hip", "hal-kfd", "host", "xqueue", "policies", "protocol", "hip-sys"]),
+    (
+        "shim",
+        &["agent", "hal-hip", "hal-kfd", "host", "xqueue", "policies", "protocol", "hip-sys", "interception"],
+    ),
     ("xserver", &["policies", "hal-kfd", "host", "protocol", "hip-sys", "manual"]),
-    ("xcli", &["policies", "hal-kfd", "host", "protocol", "hip-sys", "manual"]),
+    ("xcli", &["policies", "hal-kfd", "host", "protocol", "interception", "manual"]),
     ("gpu-sim", &["hip-sys", "manual"]),
     ("xbench", &["policies", "protocol", "hip-sys", "manual"]),
     ("tests", &[]),

@@ -1,7 +1,7 @@
-//! `xcli hooks`: the table of HIP functions in `hip-sys`, as text or JSON.
+//! `xcli hooks`: the table of HIP functions in `interception`, as text or JSON.
 
 use crate::table::{self, Column, Line};
-use hip_sys::table::{Class, FUNCTIONS, Function, Release, Rule};
+use interception::{Class, FUNCTIONS, Function, Release, Rule};
 use serde_json::{Value, json};
 
 const COLUMNS: &[Column] = &[
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn consecutive_releases_are_a_range() {
-        let of = |name: &str| releases(hip_sys::table::find(name).unwrap());
+        let of = |name: &str| releases(interception::find(name).unwrap());
         assert_eq!(of("hipFree"), "all");
         assert_eq!(of("hipDestroySurfaceObject"), "5.7.1 to 7.2.4");
         assert_eq!(of("_Z23hipDestroySurfaceObjectP13__hip_surface"), "5.2.3");

@@ -1,7 +1,7 @@
 //! Prototypes of the functions that have their own handler in the shim.
 
-/// Gives the callback the prototype of every function with [`Rule::Direct`](crate::table::Rule::Direct),
-/// except those of [`embedded_prototypes!`](crate::embedded_prototypes).
+/// Gives the callback the prototype of every function with the rule `Direct` (crate `interception`), except those of
+/// [`embedded_prototypes!`](crate::embedded_prototypes).
 #[macro_export]
 macro_rules! direct_prototypes {
     ($callback:ident) => {

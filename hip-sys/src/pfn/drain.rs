@@ -1,7 +1,7 @@
 //! Prototypes of the functions that are forwarded after draining, and of those whose streams are inside
 //! structures.
 
-/// Gives the callback the prototype of every function with [`Rule::Drain`](crate::table::Rule::Drain).
+/// Gives the callback the prototype of every function with the rule `Drain`.
 #[macro_export]
 macro_rules! drain_prototypes {
     ($callback:ident) => {
@@ -115,9 +115,9 @@ macro_rules! drain_prototypes {
     };
 }
 
-/// Gives the callback the prototype of every function with [`Rule::Direct`](crate::table::Rule::Direct) whose
-/// streams are inside the structures that its arguments point to. The handler must look there: for the queues
-/// concerned, and to translate the per-thread stream.
+/// Gives the callback the prototype of every function with the rule `Direct` whose streams are inside the structures
+/// that its arguments point to. The handler must look there: for the queues concerned, and to translate the
+/// per-thread stream.
 #[macro_export]
 macro_rules! embedded_prototypes {
     ($callback:ident) => {

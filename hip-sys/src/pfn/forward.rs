@@ -1,7 +1,6 @@
 //! Prototypes of functions that only replace a stream handle, or that the shim leaves alone.
 
-/// Gives the callback the prototype of every function with
-/// [`Rule::Translate`](crate::table::Rule::Translate).
+/// Gives the callback the prototype of every function with the rule `Translate`.
 #[macro_export]
 macro_rules! translate_prototypes {
     ($callback:ident) => {
@@ -25,8 +24,8 @@ macro_rules! translate_prototypes {
     };
 }
 
-/// Gives the callback the prototypes of those functions with [`Rule::Forward`](crate::table::Rule::Forward)
-/// that our own programs and the shim itself call.
+/// Gives the callback the prototypes of those functions with the rule `Forward` that our own programs and the shim
+/// itself call.
 #[macro_export]
 macro_rules! forward_prototypes {
     ($callback:ident) => {

@@ -28,6 +28,33 @@ fn twins_have_the_same_arguments() {
 }
 
 #[test]
+fn scopes_agree_with_arguments() {
+    for prototype in [DIRECT, DRAIN, EMBEDDED, TRANSLATE, FORWARD].into_iter().flatten() {
+        let streams: Vec<&str> = prototype
+            .arguments
+            .iter()
+            .filter(|(_, kind)| *kind == "hipStream_t")
+            .map(|(name, _)| *name)
+            .collect();
+        assert_eq!(prototype.streams, streams, "{}", prototype.name);
+        match prototype.scope {
+            Scope::Own => assert!(!streams.is_empty(), "{}", prototype.name),
+            Scope::Default | Scope::Embedded => assert!(streams.is_empty(), "{}", prototype.name),
+            Scope::None | Scope::All => {}
+        }
+    }
+    for prototype in DRAIN {
+        assert!(
+            !matches!(prototype.scope, Scope::None | Scope::Embedded),
+            "{} drains nothing",
+            prototype.name
+        );
+    }
+    assert!(EMBEDDED.iter().all(|prototype| prototype.scope == Scope::Embedded));
+    assert!(TRANSLATE.iter().all(|prototype| prototype.scope == Scope::Own));
+}
+
+#[test]
 fn rows_can_become_functions() {
     // As a shim uses them: one function of each row, with the arguments that are streams at hand.
     macro_rules! functions {

@@ -1,9 +1,9 @@
 //! The specification of a hint, and the parsers that follow from it.
 
-use super::table::{HINTS, HintUpdate};
+use super::table::HintUpdate;
 use super::{Hints, Laxity};
 use crate::bounds::Priority;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::RangeInclusive;
 
 /// The target of a hint.
@@ -81,11 +81,11 @@ impl HintSpec {
     /// range.
     ///
     /// ```
-    /// use protocol::hint::table::{HintKind, Said};
+    /// use protocol::hint::table::{HintKind, HintUpdate};
     ///
     /// let cap = HintKind::Cap.spec();
-    /// assert!(matches!(cap.from_number(30), Some(Said::Cap(Some(_)))));
-    /// assert_eq!(cap.from_number(-1), Some(Said::Cap(None)));
+    /// assert!(matches!(cap.from_number(30), Some(HintUpdate::Cap(Some(_)))));
+    /// assert_eq!(cap.from_number(-1), Some(HintUpdate::Cap(None)));
     /// assert_eq!(cap.from_number(101), None);
     /// ```
     pub fn from_number(&self, number: impl Into<i128>) -> Option<HintUpdate> {
@@ -103,10 +103,10 @@ impl HintSpec {
     /// One line that names the value and the accepted ones.
     ///
     /// ```
-    /// use protocol::hint::table::{HintKind, Said};
+    /// use protocol::hint::table::{HintKind, HintUpdate};
     ///
     /// let preemptible = HintKind::Preemptible.spec();
-    /// assert_eq!(preemptible.parse("off"), Ok(Said::Preemptible(false)));
+    /// assert_eq!(preemptible.parse("off"), Ok(HintUpdate::Preemptible(false)));
     /// assert_eq!(preemptible.parse("maybe").unwrap_err(), "\"maybe\" is not one of on, off");
     /// ```
     pub fn parse(&self, word: &str) -> Result<HintUpdate, String> {
@@ -184,7 +184,7 @@ impl HintSpec {
     }
 
     /// The option as a user writes it, such as `-u PERCENT`.
-    fn usage(&self) -> String {
+    pub(super) fn usage(&self) -> String {
         let name = match self.short {
             Some(letter) => format!("-{letter}"),
             None => format!("--{}", self.name),
@@ -205,32 +205,4 @@ impl fmt::Display for Wanted<'_> {
             write!(f, "in {low}..{high}")
         }
     }
-}
-
-/// The table of hints in `docs/hints.md`.
-pub fn markdown() -> String {
-    let mut text = String::from(
-        "| meaning | function of `xsched/hint.h` | at the start: `XSCHED_AUTO_XQUEUE_...` | `xcli run` | while it runs: `xcli hint` |\n\
-         |---|---|---|---|---|\n",
-    );
-    for spec in HINTS {
-        let (option, back) = (spec.usage(), spec.take_back_text());
-        let function = spec.function.map_or(String::new(), |(name, _)| format!("`{name}`"));
-        let variable =
-            spec.variable.as_ref().map(|variable| variable.name.trim_start_matches("XSCHED_AUTO_XQUEUE_"));
-        let started = variable.map_or(String::new(), |_| format!("`{option}`"));
-        let variable = variable.map_or(String::new(), |name| format!("`{name}`"));
-        let running = match spec.scope {
-            Scope::Queue => format!("`-x QUEUE {option}`"),
-            Scope::QueueOrProcess => format!("`-x QUEUE {option}` (queue), `--pid PID {option}` (process)"),
-            Scope::Process => format!("`--pid PID {option}`"),
-            Scope::AnyProcess => format!("`--pid PID {option}`, or `{option}` for every process"),
-        };
-        // Placeholders such as `on|off` would end a cell.
-        let [started, running] = [started, running].map(|cell| cell.replace('|', "\\|"));
-        // Writing to a String cannot fail.
-        let _ =
-            writeln!(text, "| {}{back} | {function} | {variable} | {started} | {running} |", spec.meaning);
-    }
-    text + "| nice value of the process on the processor | | | | read from the kernel, for CHPF |\n"
 }

@@ -16,6 +16,7 @@ use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::QueueClass;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -336,6 +337,34 @@ hints! {
         variable: None,
         wire: None,
     };
+}
+
+/// The table of hints in `docs/hints.md`.
+pub fn markdown() -> String {
+    let mut text = String::from(
+        "| meaning | function of `xsched/hint.h` | at the start: `XSCHED_AUTO_XQUEUE_...` | `xcli run` | while it runs: `xcli hint` |\n\
+         |---|---|---|---|---|\n",
+    );
+    for spec in HINTS {
+        let (option, back) = (spec.usage(), spec.take_back_text());
+        let function = spec.function.map_or(String::new(), |(name, _)| format!("`{name}`"));
+        let variable =
+            spec.variable.as_ref().map(|variable| variable.name.trim_start_matches("XSCHED_AUTO_XQUEUE_"));
+        let started = variable.map_or(String::new(), |_| format!("`{option}`"));
+        let variable = variable.map_or(String::new(), |name| format!("`{name}`"));
+        let running = match spec.scope {
+            Scope::Queue => format!("`-x QUEUE {option}`"),
+            Scope::QueueOrProcess => format!("`-x QUEUE {option}` (queue), `--pid PID {option}` (process)"),
+            Scope::Process => format!("`--pid PID {option}`"),
+            Scope::AnyProcess => format!("`--pid PID {option}`, or `{option}` for every process"),
+        };
+        // Placeholders such as `on|off` would end a cell.
+        let [started, running] = [started, running].map(|cell| cell.replace('|', "\\|"));
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(text, "| {}{back} | {function} | {variable} | {started} | {running} |", spec.meaning);
+    }
+    text + "| nice value of the process on the processor | | | | read from the kernel, for CHPF |\n"
 }
 
 const fn wide(range: RangeInclusive<i64>) -> RangeInclusive<i128> {

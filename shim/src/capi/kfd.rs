@@ -3,7 +3,7 @@
 
 mod other;
 
-use crate::process::host::PREEMPTION;
+use crate::process::this_process::PREEMPTION;
 use crate::thread::Thread;
 use crate::{lifecycle, startup};
 use agent::errno;
@@ -11,7 +11,7 @@ use hal_kfd::attach::{Attachment, Problem};
 use hal_kfd::registry::{Queue, Refused};
 use hal_kfd::{Errno, Kfd};
 use hip_sys::kfd as driver;
-use hip_sys::table::Class;
+use interception::Class;
 use other::Other;
 use parking_lot::Mutex;
 use protocol::codes::{KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel};

@@ -8,8 +8,8 @@ use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use hal_hip::real::RuntimeFunctions;
-use hip_sys::table::Class;
 use hip_sys::types::hipStream_t;
+use interception::Class;
 use xqueue::{CommandSpec, CostKey, Scope, XQueue};
 
 /// Functions whose scope is the process: frees, unloads, resets.

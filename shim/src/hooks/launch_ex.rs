@@ -5,11 +5,11 @@ use crate::boundary::{Call, Failure};
 use crate::process;
 use crate::thread::Thread;
 use hip_sys::pfn;
-use hip_sys::table::Class;
 use hip_sys::types::{
     HIP_LAUNCH_CONFIG, hipError_t, hipFunction_t, hipLaunchAttribute, hipLaunchAttributeCooperative,
     hipLaunchAttributePriority, hipLaunchConfig_t,
 };
+use interception::Class;
 use std::ffi::{c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use xqueue::Scope;

@@ -1,6 +1,6 @@
 //! The entries of the exported HIP functions.
 
-use hip_sys::table::{Class, FUNCTIONS, Function};
+use interception::{Class, FUNCTIONS, Function};
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -84,8 +84,7 @@ pub(crate) fn register(entries: &'static Entries) {
 
 /// Returns the entry of a name, if this library exports it. Allocates nothing.
 pub(crate) fn find(name: &CStr) -> Option<&'static Entry> {
-    let function = hip_sys::table::find_bytes(name.to_bytes())?;
-    let index = (ptr::from_ref(function).addr() - FUNCTIONS.as_ptr().addr()) / size_of::<Function>();
+    let index = interception::index_of(name.to_bytes())?;
     registered()?.get(index).copied().flatten()
 }
 

@@ -1,7 +1,7 @@
 //! The exported HIP functions: one for each prototype of `hip-sys` whose rule is not Forward.
 //!
 //! A row of `hip_sys::*_prototypes!` becomes the `extern "C"` function of that name, its [`Entry`], and a
-//! compile-time check of its signature. `hip_sys::table` decides which rows there are, and [`crate::hooks`]
+//! compile-time check of its signature. `interception` decides which rows there are, and [`crate::hooks`]
 //! what a call does beyond being forwarded. A function without a row is not exported: the dynamic linker
 //! binds it to the runtime, at no cost.
 
@@ -10,45 +10,18 @@
 use super::entry::{self, Entries, Entry};
 use crate::boundary;
 use crate::hooks::{drain, hook, is_per_thread};
-use hip_sys::table::{Class, FUNCTIONS};
 use hip_sys::types::*;
+use interception::{Class, FUNCTIONS};
 use std::ffi::*;
-
-/// Compares two names at compile time, where `Ord` is not available. Returns -1, 0 or 1.
-const fn compare(a: &str, b: &str) -> i32 {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut i = 0;
-    while i < a.len() && i < b.len() {
-        if a[i] != b[i] {
-            return if a[i] < b[i] { -1 } else { 1 };
-        }
-        i += 1;
-    }
-    if a.len() == b.len() {
-        0
-    } else if a.len() < b.len() {
-        -1
-    } else {
-        1
-    }
-}
 
 /// Returns the index of a name in `FUNCTIONS`. A name that is not there, or whose rule is Forward, does not
 /// compile.
 const fn index_of(name: &str) -> usize {
-    let (mut low, mut high) = (0, FUNCTIONS.len());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        match compare(FUNCTIONS[middle].name, name) {
-            0 => {
-                assert!(FUNCTIONS[middle].is_exported(), "the table's rule for this function is Forward");
-                return middle;
-            }
-            -1 => low = middle + 1,
-            _ => high = middle,
-        }
-    }
-    panic!("the table of hip-sys has no such function");
+    let Some(index) = interception::index_of(name.as_bytes()) else {
+        panic!("the table of HIP functions has no such function");
+    };
+    assert!(FUNCTIONS[index].is_exported(), "the table's rule for this function is Forward");
+    index
 }
 
 /// Defines the exported functions of a list of prototypes.

@@ -10,7 +10,7 @@
 mod argument;
 
 use super::elf;
-use crate::process::host::PREEMPTION;
+use crate::process::this_process::PREEMPTION;
 use crate::{lifecycle, startup};
 use agent::errno::{self, Uncancelled};
 use argument::Argument;
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn ioctl_of_the_same_number_for_another_device_is_forwarded() {
-        assert!(startup::starts_for(hip_sys::table::Class::Resolve));
+        assert!(startup::starts_for(interception::Class::Resolve));
         let null = std::fs::File::open("/dev/null").unwrap();
         for command in [CreateQueue::COMMAND, kfd::DestroyQueue::COMMAND, kfd::UpdateQueue::COMMAND] {
             assert!(is_about_queues(command));

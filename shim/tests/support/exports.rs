@@ -135,6 +135,6 @@ pub(crate) fn check<'a>(
 
 /// Returns the names that `libshimhip.so` exports without a version.
 pub(crate) fn unversioned() -> impl Iterator<Item = &'static str> {
-    let functions = hip_sys::table::FUNCTIONS.iter().filter(|function| function.is_exported());
+    let functions = interception::FUNCTIONS.iter().filter(|function| function.is_exported());
     functions.map(|function| function.name).chain(LIBC)
 }

@@ -1,8 +1,8 @@
 //! Functions that free, unmap or map memory, or run on memory that a stream may still use.
 
-use super::{Function, reason_of, rows};
+use crate::function::{Function, rows};
 
-pub(super) const MEMORY: &[Function] = rows![Memory;
+pub(crate) const MEMORY: &[Function] = rows![Memory;
     Drain     TO_5_2         "_Z23hipDestroySurfaceObjectP13__hip_surface" FREES, // C++ only, up to 5.2
     Drain     ALL            "hipArrayDestroy" FREES,
     Drain     ALL            "hipBindTexture" SET_UP, // binding destroys the old texture object and copies the new one to the device

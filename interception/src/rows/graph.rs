@@ -1,8 +1,8 @@
 //! Executable graphs, and functions that can destroy what a graph holds.
 
-use super::{Function, reason_of, rows};
+use crate::function::{Function, rows};
 
-pub(super) const GRAPH: &[Function] = rows![Graph;
+pub(crate) const GRAPH: &[Function] = rows![Graph;
     Direct    FROM_6_4       "hipDrvGraphExecMemcpyNodeSetParams",
     Direct    FROM_6_4       "hipDrvGraphExecMemsetNodeSetParams",
     Direct    ALL            "hipGraphAddKernelNode", // sets the kernel's own arguments before 6.3

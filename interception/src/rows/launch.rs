@@ -1,8 +1,8 @@
 //! Kernel launches and host functions.
 
-use super::{Function, reason_of, rows};
+use crate::function::{Function, rows};
 
-pub(super) const LAUNCH: &[Function] = rows![Launch;
+pub(crate) const LAUNCH: &[Function] = rows![Launch;
     Direct    ALL            "_Z24hipExtModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_j", // the export that rocBLAS and others link against
     Direct    ALL            "_Z24hipHccModuleLaunchKernelP18ihipModuleSymbol_tjjjjjjmP12ihipStream_tPPvS4_P11ihipEvent_tS6_",
     Direct    TO_5_2         "_ZN8hip_impl22hipLaunchKernelGGLImplEmRK4dim3S2_jP12ihipStream_tPPv", // C++ only, up to 5.2

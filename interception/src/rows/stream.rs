@@ -1,8 +1,8 @@
 //! Events, synchronization, queries, capture, and the life of streams and devices.
 
-use super::{Function, reason_of, rows};
+use crate::function::{Function, rows};
 
-pub(super) const EVENT: &[Function] = rows![Event;
+pub(crate) const EVENT: &[Function] = rows![Event;
     Direct    ALL            "hipEventCreate",
     Direct    ALL            "hipEventCreateWithFlags",
     Direct    ALL            "hipEventDestroy",
@@ -18,7 +18,7 @@ pub(super) const EVENT: &[Function] = rows![Event;
     Direct    ALL            "hipStreamWaitEvent_spt",
 ];
 
-pub(super) const SYNC: &[Function] = rows![Sync;
+pub(crate) const SYNC: &[Function] = rows![Sync;
     Drain     ALL            "hipCtxSynchronize" WAITS, // not implemented by the runtime so far
     Drain     ALL            "hipDestroyExternalSemaphore" FREES,
     Direct    ALL            "hipDeviceSynchronize",
@@ -33,7 +33,7 @@ pub(super) const SYNC: &[Function] = rows![Sync;
     Drain     ALL            "hipWaitExternalSemaphoresAsync" BLOCKS, // can block a hardware queue that other streams share
 ];
 
-pub(super) const QUERY: &[Function] = rows![Query;
+pub(crate) const QUERY: &[Function] = rows![Query;
     Translate ALL            "hipExtStreamGetCUMask",
     Translate ALL            "hipGetStreamDeviceId",
     Translate FROM_7_2       "hipStreamGetAttribute",
@@ -47,7 +47,7 @@ pub(super) const QUERY: &[Function] = rows![Query;
     Direct    ALL            "hipStreamQuery_spt",
 ];
 
-pub(super) const CAPTURE: &[Function] = rows![Capture;
+pub(crate) const CAPTURE: &[Function] = rows![Capture;
     Drain     ALL            "hipStreamBeginCapture" CAPTURE, // earlier work must not land in the graph
     Drain     FROM_6_4       "hipStreamBeginCaptureToGraph" CAPTURE,
     Drain     FROM_5_7       "hipStreamBeginCapture_spt" CAPTURE,
@@ -62,7 +62,7 @@ pub(super) const CAPTURE: &[Function] = rows![Capture;
     Drain     ALL            "hipStreamUpdateCaptureDependencies" CAPTURE,
 ];
 
-pub(super) const LIFECYCLE: &[Function] = rows![Lifecycle;
+pub(crate) const LIFECYCLE: &[Function] = rows![Lifecycle;
     Drain     ALL            "hipCtxDestroy" RESETS,
     Drain     ALL            "hipDevicePrimaryCtxRelease" RESETS,
     Drain     ALL            "hipDevicePrimaryCtxReset" RESETS,

@@ -1,8 +1,9 @@
-//! Functions that the shim does not export, grouped by the reason.
+//! Functions that the library does not export, grouped by the reason.
 
-use super::{Function, passes, reason};
+use crate::function::{Function, passes};
+use crate::reason;
 
-pub(super) const READS_STATE: &[Function] = passes![reason::READS_STATE;
+pub(crate) const READS_STATE: &[Function] = passes![reason::READS_STATE;
     FROM_5_7       "hipArray3DGetDescriptor",
     FROM_5_7       "hipArrayGetDescriptor",
     FROM_5_7       "hipArrayGetInfo",
@@ -103,7 +104,7 @@ pub(super) const READS_STATE: &[Function] = passes![reason::READS_STATE;
     ALL            "hipTexRefGetMipmapLevelClamp",
 ];
 
-pub(super) const THREAD_STATE: &[Function] = passes![reason::THREAD_STATE;
+pub(crate) const THREAD_STATE: &[Function] = passes![reason::THREAD_STATE;
     ALL            "__hipPopCallConfiguration",
     ALL            "__hipPushCallConfiguration", // the launch that follows gets the stream as its own argument
     ALL            "hipConfigureCall", // hipLaunchByPtr comes back with the stream in a launch of its own
@@ -116,7 +117,7 @@ pub(super) const THREAD_STATE: &[Function] = passes![reason::THREAD_STATE;
     ALL            "hipThreadExchangeStreamCaptureMode",
 ];
 
-pub(super) const SETS_STATE: &[Function] = passes![reason::SETS_STATE;
+pub(crate) const SETS_STATE: &[Function] = passes![reason::SETS_STATE;
     ALL            "__hipRegisterSurface",
     ALL            "__hipRegisterTexture",
     ALL            "__hipRegisterVar",
@@ -143,7 +144,7 @@ pub(super) const SETS_STATE: &[Function] = passes![reason::SETS_STATE;
     FROM_6_4       "hipSetValidDevices",
 ];
 
-pub(super) const ALLOCATES: &[Function] = passes![reason::ALLOCATES;
+pub(crate) const ALLOCATES: &[Function] = passes![reason::ALLOCATES;
     ALL            "hipArray3DCreate",
     ALL            "hipArrayCreate",
     ALL            "hipExternalMemoryGetMappedBuffer",
@@ -175,7 +176,7 @@ pub(super) const ALLOCATES: &[Function] = passes![reason::ALLOCATES;
     ALL            "hipMipmappedArrayCreate",
 ];
 
-pub(super) const HOST_OBJECT: &[Function] = passes![reason::HOST_OBJECT;
+pub(crate) const HOST_OBJECT: &[Function] = passes![reason::HOST_OBJECT;
     TO_5_2         "_Z22hipCreateSurfaceObjectPP13__hip_surfacePK15hipResourceDesc",
     ALL            "hipCreateChannelDesc",
     FROM_5_7       "hipCreateSurfaceObject",
@@ -196,7 +197,7 @@ pub(super) const HOST_OBJECT: &[Function] = passes![reason::HOST_OBJECT;
     FROM_5_7       "hipUserObjectRetain",
 ];
 
-pub(super) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
+pub(crate) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
     FROM_6_4       "hipDrvGraphAddMemFreeNode",
     FROM_6_4       "hipDrvGraphAddMemcpyNode",
     FROM_6_4       "hipDrvGraphAddMemsetNode",
@@ -260,7 +261,7 @@ pub(super) const GRAPH_TEMPLATE: &[Function] = passes![reason::GRAPH_TEMPLATE;
     FROM_5_7       "hipGraphRetainUserObject",
 ];
 
-pub(super) const COMPILES: &[Function] = passes![reason::COMPILES;
+pub(crate) const COMPILES: &[Function] = passes![reason::COMPILES;
     ALL            "__hipGetPCH",
     FROM_6_4       "hipLinkAddData",
     FROM_6_4       "hipLinkAddFile",
@@ -287,14 +288,14 @@ pub(super) const COMPILES: &[Function] = passes![reason::COMPILES;
     TO_6_4         "hiprtcVersion",
 ];
 
-pub(super) const ERROR_TEXT: &[Function] = passes![reason::ERROR_TEXT;
+pub(crate) const ERROR_TEXT: &[Function] = passes![reason::ERROR_TEXT;
     FROM_5_7       "hipDrvGetErrorName",
     FROM_5_7       "hipDrvGetErrorString",
     ALL            "hipGetErrorName",
     ALL            "hipGetErrorString",
 ];
 
-pub(super) const TOOLS: &[Function] = passes![reason::TOOLS;
+pub(crate) const TOOLS: &[Function] = passes![reason::TOOLS;
     ALL            "amd_dbgapi_get_build_id",
     ALL            "amd_dbgapi_get_build_name",
     ALL            "amd_dbgapi_get_git_hash",
@@ -311,7 +312,7 @@ pub(super) const TOOLS: &[Function] = passes![reason::TOOLS;
     TO_5_2         "hipRemoveApiCallback",
 ];
 
-pub(super) const ARITHMETIC: &[Function] = passes![reason::ARITHMETIC;
+pub(crate) const ARITHMETIC: &[Function] = passes![reason::ARITHMETIC;
     ALL            "__gnu_f2h_ieee",
     ALL            "__gnu_h2f_ieee",
 ];

@@ -1,8 +1,8 @@
 //! Functions that load code or look up functions, and the last error.
 
-use super::{Function, reason_of, rows};
+use crate::function::{Function, rows};
 
-pub(super) const RESOLVE: &[Function] = rows![Resolve;
+pub(crate) const RESOLVE: &[Function] = rows![Resolve;
     Direct    ALL            "__hipRegisterFatBinary",
     Direct    ALL            "__hipRegisterFunction",
     Drain     ALL            "__hipRegisterManagedVar" SET_UP, // copies the initial value on the default stream once HIP has started
@@ -22,7 +22,7 @@ pub(super) const RESOLVE: &[Function] = rows![Resolve;
     Direct    ALL            "hipModuleUnload", // drains, then forgets the module's functions
 ];
 
-pub(super) const ERROR: &[Function] = rows![Error;
+pub(crate) const ERROR: &[Function] = rows![Error;
     Direct    FROM_6_4       "hipExtGetLastError",
     Direct    ALL            "hipGetLastError",
     Direct    ALL            "hipPeekAtLastError",

@@ -1,8 +1,8 @@
 //! Copies and memsets.
 
-use super::{Function, reason_of, rows};
+use crate::function::{Function, rows};
 
-pub(super) const COPY: &[Function] = rows![Copy;
+pub(crate) const COPY: &[Function] = rows![Copy;
     Drain     ALL            "hipDrvMemcpy2DUnaligned" WAITS,
     Drain     ALL            "hipDrvMemcpy3D" WAITS,
     Drain     ALL            "hipDrvMemcpy3DAsync" OWN_STREAM,
@@ -64,7 +64,7 @@ pub(super) const COPY: &[Function] = rows![Copy;
     Direct    ALL            "hipMemcpy_spt",
 ];
 
-pub(super) const MEMSET: &[Function] = rows![Memset;
+pub(crate) const MEMSET: &[Function] = rows![Memset;
     Direct    ALL            "hipMemset", // returns before it is done on device memory, unlike its name
     Drain     ALL            "hipMemset2D" WAITS,
     Direct    ALL            "hipMemset2DAsync",

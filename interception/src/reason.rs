@@ -1,11 +1,11 @@
-//! The reasons why a function may pass without the shim, and those why the conservative handler is right: two
+//! The reasons why a function may pass without the library, and those why the conservative handler is right: two
 //! short lists.
 //!
 //! A function that passes enqueues nothing, waits for nothing, and frees, unmaps or unloads nothing.
 
 /// The function reads state that does not depend on pending work.
 pub const READS_STATE: &str = "reads state only";
-/// The function changes state that only the calling thread sees and that the shim reads back from the
+/// The function changes state that only the calling thread sees and that the library reads back from the
 /// runtime.
 pub const THREAD_STATE: &str = "state of the calling thread";
 /// The function changes a setting that pending commands do not read when they are launched.

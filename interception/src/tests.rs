@@ -1,16 +1,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::pfn::{self, Prototype, Scope};
+use crate::function::{ALL, TO_6_4};
+use hip_sys::pfn::{self, Prototype};
 
 const LISTS: [(Release, &str); 4] = [
-    (Release::V5_2_3, include_str!("../../data/hip_symbols_5.2.3.txt")),
-    (Release::V5_7_1, include_str!("../../data/hip_symbols_5.7.1.txt")),
-    (Release::V6_4_3, include_str!("../../data/hip_symbols_6.4.3.txt")),
-    (Release::V7_2_4, include_str!("../../data/hip_symbols_7.2.4.txt")),
+    (Release::V5_2_3, include_str!("../../hip-sys/data/hip_symbols_5.2.3.txt")),
+    (Release::V5_7_1, include_str!("../../hip-sys/data/hip_symbols_5.7.1.txt")),
+    (Release::V6_4_3, include_str!("../../hip-sys/data/hip_symbols_6.4.3.txt")),
+    (Release::V7_2_4, include_str!("../../hip-sys/data/hip_symbols_7.2.4.txt")),
 ];
 
-/// Functions whose prototype has a stream argument, and that the shim leaves alone all the same.
+/// Functions whose prototype has a stream argument, and that the library leaves alone all the same.
 const REVIEWED_STREAM_FUNCTIONS: &[&str] = &[
     // Only stores the stream for the launch that the compiler generates next, which gets it as an argument.
     "__hipPushCallConfiguration",
@@ -84,14 +85,14 @@ fn rows_are_sorted_and_unique() {
 
 #[test]
 fn find_returns_the_row_of_a_name_and_nothing_for_others() {
-    for function in FUNCTIONS {
+    for (index, function) in FUNCTIONS.iter().enumerate() {
+        assert_eq!(index_of(function.name.as_bytes()), Some(index));
         assert_eq!(find(function.name).map(|found| found.name), Some(function.name));
-        assert_eq!(find_bytes(function.name.as_bytes()).map(|found| found.name), Some(function.name));
     }
     for absent in ["", "hip", "hipLaunchKernel_", "hipLaunchKerne", "zzz", "cuLaunchKernel"] {
         assert!(find(absent).is_none(), "{absent}");
     }
-    assert!(find_bytes(b"hip\xff").is_none());
+    assert!(index_of(b"hip\xff").is_none());
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn prototypes_agree_with_rules() {
 
 #[test]
 fn stream_functions_pass_only_if_reviewed() {
-    let names: BTreeSet<&str> = include_str!("../../data/stream_functions.txt").lines().collect();
+    let names: BTreeSet<&str> = include_str!("../../hip-sys/data/stream_functions.txt").lines().collect();
     for name in &names {
         let function = find(name).unwrap_or_else(|| panic!("{name} has no row"));
         let reviewed = REVIEWED_STREAM_FUNCTIONS.contains(name);
@@ -178,33 +179,6 @@ fn stream_functions_pass_only_if_reviewed() {
             ["hipDeviceGetStreamPriorityRange", "hipThreadExchangeStreamCaptureMode"].contains(&name);
         assert!(!like_work || template || looked_at, "{name} passes: {}", function.reason);
     }
-}
-
-#[test]
-fn scopes_agree_with_arguments() {
-    for prototype in prototypes() {
-        let streams: Vec<&str> = prototype
-            .arguments
-            .iter()
-            .filter(|(_, kind)| *kind == "hipStream_t")
-            .map(|(name, _)| *name)
-            .collect();
-        assert_eq!(prototype.streams, streams, "{}", prototype.name);
-        match prototype.scope {
-            Scope::Own => assert!(!streams.is_empty(), "{}", prototype.name),
-            Scope::Default | Scope::Embedded => assert!(streams.is_empty(), "{}", prototype.name),
-            Scope::None | Scope::All => {}
-        }
-    }
-    for prototype in pfn::DRAIN {
-        assert!(
-            !matches!(prototype.scope, Scope::None | Scope::Embedded),
-            "{} drains nothing",
-            prototype.name
-        );
-    }
-    assert!(pfn::EMBEDDED.iter().all(|prototype| prototype.scope == Scope::Embedded));
-    assert!(pfn::TRANSLATE.iter().all(|prototype| prototype.scope == Scope::Own));
 }
 
 #[test]
