@@ -181,7 +181,7 @@ fn place(
     folder: &Path,
     name: &str,
 ) -> Result<(PathBuf, PathBuf), String> {
-    if let Some(path) = child.attrs.iter().find_map(|attribute| given_path(attribute)) {
+    if let Some(path) = child.attrs.iter().find_map(given_path) {
         let source = parent.parent().unwrap_or(Path::new("")).join(path);
         let below = source.parent().unwrap_or(Path::new("")).to_owned();
         return Ok((source, below));
@@ -302,7 +302,10 @@ impl<'ast> Visit<'ast> for Reader {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        self.tree(&item.tree, &[]);
+        // `::name` is another crate.
+        if item.leading_colon.is_none() {
+            self.tree(&item.tree, &[]);
+        }
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -42,12 +42,12 @@ pub struct Snapshot(Vec<(Arc<XQueue>, CompletionSnapshot)>);
 /// # }
 /// # struct Stream;
 /// # impl HwQueue for Stream {
-/// #     fn record_mark(&self) -> Result<Mark, HwError> { Ok(Mark(1)) }
-/// #     fn query_mark(&self, _: Mark) -> Result<bool, HwError> { Ok(true) }
-/// #     fn release_mark(&self, _: Mark) {}
+/// #     fn record_marker(&self) -> Result<Marker, HwError> { Ok(Marker(1)) }
+/// #     fn query_marker(&self, _: Marker) -> Result<bool, HwError> { Ok(true) }
+/// #     fn release_marker(&self, _: Marker) {}
 /// #     fn synchronize(&self) -> HwResult { Ok(()) }
 /// # }
-/// let domain = Domain::new(Config::default(), Arc::new(Unobserved));
+/// let domain = Domain::new(Config::default(), Arc::new(NullObserver));
 /// domain.add_device(DeviceId(0), Arc::new(Gpu));
 /// let queue = domain.create_queue(DeviceId(0), Arc::new(Stream), QueueConfig::default());
 /// let queue = queue.expect("the device is known");

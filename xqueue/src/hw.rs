@@ -59,19 +59,19 @@ pub trait HwDevice: Send + Sync {
 /// and [`crate::XQueue::submit_in_order`], never through this trait.
 ///
 /// ```
-/// use xqueue::{HwError, HwQueue, HwResult, Mark};
+/// use xqueue::{HwError, HwQueue, HwResult, Marker};
 ///
 /// /// A queue that completes everything at once.
 /// struct Instant;
 ///
 /// impl HwQueue for Instant {
-///     fn record_mark(&self) -> Result<Mark, HwError> {
-///         Ok(Mark(1))
+///     fn record_marker(&self) -> Result<Marker, HwError> {
+///         Ok(Marker(1))
 ///     }
-///     fn query_mark(&self, _: Mark) -> Result<bool, HwError> {
+///     fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
 ///         Ok(true)
 ///     }
-///     fn release_mark(&self, _: Mark) {}
+///     fn release_marker(&self, _: Marker) {}
 ///     fn synchronize(&self) -> HwResult {
 ///         Ok(())
 ///     }

@@ -35,9 +35,9 @@ use crate::sync::{
 /// # }
 /// # struct Stream;
 /// # impl HwQueue for Stream {
-/// #     fn record_mark(&self) -> Result<Mark, HwError> { Ok(Mark(1)) }
-/// #     fn query_mark(&self, _: Mark) -> Result<bool, HwError> { Ok(true) }
-/// #     fn release_mark(&self, _: Mark) {}
+/// #     fn record_marker(&self) -> Result<Marker, HwError> { Ok(Marker(1)) }
+/// #     fn query_marker(&self, _: Marker) -> Result<bool, HwError> { Ok(true) }
+/// #     fn release_marker(&self, _: Marker) {}
 /// #     fn synchronize(&self) -> HwResult { Ok(()) }
 /// # }
 /// # struct Kernel;
@@ -45,11 +45,11 @@ use crate::sync::{
 /// #     fn launch(&mut self, _: &dyn HwQueue) -> HwResult { Ok(()) }
 /// #     fn name(&self) -> &str { "kernel" }
 /// # }
-/// # let domain = Domain::new(Config::default(), Arc::new(Unobserved));
+/// # let domain = Domain::new(Config::default(), Arc::new(NullObserver));
 /// # domain.add_device(DeviceId(0), Arc::new(Gpu));
 /// # let queue = domain.create_queue(DeviceId(0), Arc::new(Stream), QueueConfig::default());
 /// # let queue = queue.expect("the device is known");
-/// let spec = Spec::new(CostKey(7));
+/// let spec = CommandSpec::new(CostKey(7));
 /// // The closure makes the real call, with the caller's own arguments.
 /// if queue.try_direct(&spec, || Ok(())) == Direct::NotNow {
 ///     // Suspended, or the window is full: a worker launches a copy of the command later.
