@@ -1,4 +1,4 @@
-//! The costs of an eviction and a restoration: a measurement on an idle queue of this process ([`measure`]),
+//! The costs of an eviction and a restoration: a measurement on an idle queue of this process ([`measure()`]),
 //! a key under which other programs can reuse it ([`key`](fn@key)), and a check of a reused cost against the
 //! first evictions ([`Trial`]).
 
