@@ -1,11 +1,11 @@
-//! What a scheduler tells a client: who runs, who is limited, and why.
+//! The decisions of a scheduler for its clients: which of them run, which are limited, and why.
 
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
 use crate::rank_reason::RankReason;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a decision is about: under the global scheduler a gang, under the local one a queue.
+/// The entity that a decision is about: a gang under the global scheduler, a queue under the local one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum EntityId {
     /// A process on all its devices.
@@ -14,22 +14,22 @@ pub enum EntityId {
     Queue(QueueId),
 }
 
-/// The permission that a unit has from now on. Complete: carrying one out twice is carrying it out once.
+/// The complete permission of an entity from now on. To apply it twice is to apply it once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who.
+    /// The entity.
     pub unit: EntityId,
-    /// What.
+    /// Its permission.
     pub permit: Permit,
 }
 
-/// What a unit may do, and why.
+/// The permission of an entity, and the reason for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Permit {
-    /// Whether it may launch.
+    /// True if it may launch.
     pub run: bool,
-    /// Whether its window limits what it has in flight. A suspended unit has this bit as well: it counts when
-    /// something other than the policy (a lease that ended, the progress guard) lets the unit run.
+    /// True if its window limits the work in flight. A suspended entity has this bit as well: it counts when
+    /// something other than the policy (a lease that ended, the progress guard) lets the entity run.
     pub limit: bool,
     /// How much the window admits where it limits.
     pub window: Window,
@@ -37,7 +37,7 @@ pub struct Permit {
     pub reason: Reason,
 }
 
-/// How much work a limited unit may have in flight at a time, by what its commands are estimated to take: in tenths of a
+/// The work that a limited entity may have in flight at a time, by what its commands are estimated to take: in tenths of a
 /// millisecond, or the library's own choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Window(u8);
@@ -67,18 +67,18 @@ impl Window {
     }
 }
 
-/// The reason why a unit runs or does not. The policies' crate has its text.
+/// The reason why an entity runs or does not. The policies' crate has its text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reason {
-    /// Nobody ranks higher where it runs.
+    /// No entity ranks higher on its devices.
     Unrivalled,
     /// Its priority says never.
     NoExecute,
     /// Somebody who ranks higher runs where it would.
     Outranked {
-        /// Who.
+        /// The entity that goes first.
         by: Rival,
-        /// The reason for the rank of the unit itself, for comparison.
+        /// The reason for the rank of the entity itself, for comparison.
         own: RankReason,
     },
     /// The policy withholds the device, also while nobody else wants it.
@@ -94,10 +94,9 @@ pub enum Reason {
         /// For how long it had waited.
         waited_ms: u64,
     },
-    /// Whoever is more urgent completes nothing, perhaps because they wait for somebody suspended: all run for a
-    /// moment.
+    /// More urgent clients make no progress, perhaps because they wait for a suspended one: all run for a moment.
     Guard,
-    /// Nobody decides: all run until somebody switches deciding on again.
+    /// Scheduling is off: all run until a user switches it on again.
     Off,
 }
 
@@ -115,7 +114,7 @@ pub struct Rival {
     pub reason: RankReason,
 }
 
-/// The reason why a policy withholds the device from a unit.
+/// The reason why a policy withholds the device from an entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Throttle {
     /// It has used its share for now.
@@ -123,13 +122,13 @@ pub enum Throttle {
         /// The share in percent.
         percent: u32,
     },
-    /// It is the turn of another unit, which keeps the device also while it has no work.
+    /// Another entity has the slice, and keeps the device also while it has no work.
     Turn,
     /// The device draws too much power.
     Power {
-        /// What it draws, in milliwatts.
+        /// The power that it draws, in milliwatts.
         milliwatts: u64,
-        /// What it may draw.
+        /// The power that it may draw, in milliwatts.
         budget: u64,
     },
     /// Its priority for now says never.

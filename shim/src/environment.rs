@@ -75,13 +75,13 @@ pub(crate) fn refresh() -> bool {
     true
 }
 
-/// What was read last.
+/// Returns the variables that were read last.
 fn changed() -> Option<&'static [u8]> {
     // SAFETY: null, or leaked by `refresh`.
     unsafe { CHANGED.load(Ordering::Acquire).as_ref() }.map(Vec::as_slice)
 }
 
-/// What the constructor has read; nothing before it has run.
+/// Returns the variables that the constructor has read; empty before it has run.
 fn remembered() -> &'static [u8] {
     let used = REMEMBERED.used.load(Ordering::Acquire);
     if used == 0 {
@@ -97,7 +97,7 @@ pub(crate) fn get(name: &str) -> Option<OsString> {
     with(name, OsStr::to_owned)
 }
 
-/// Whether `XSCHED_DISABLE` switches the library off. Allocates nothing.
+/// Returns true if `XSCHED_DISABLE` switches the library off. Allocates nothing.
 pub(crate) fn is_disabled() -> bool {
     with("XSCHED_DISABLE", protocol::config::is_on).unwrap_or(false)
 }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_program_sets_counts_from_the_next_look_on() {
+    fn variable_set_by_the_program_counts_from_the_next_read() {
         const NAME: &str = "XSCHED_TEST_OF_THE_ENVIRONMENT";
         assert_eq!(get(NAME), None);
         // SAFETY: no other test changes the environment, and libc's look-ups are safe beside one that adds a variable.

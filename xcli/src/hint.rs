@@ -1,4 +1,4 @@
-//! What a person tells the policy about programs that run.
+//! `xcli hint`: hints from outside about running programs.
 
 use crate::ask::{self, Cause, Failure};
 use crate::endpoint::{self, Endpoint};

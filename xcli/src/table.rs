@@ -127,7 +127,7 @@ pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_seen(c) { c } else { '?' }).collect()
 }
 
-/// Whether a character shows as itself: controls, formats (U+202E among them), separators other than a space,
+/// Returns true if a character shows as itself: controls, formats (U+202E among them), separators other than a space,
 /// private and unknown ones do not, which is what Rust escapes behind another letter.
 fn is_seen(c: char) -> bool {
     let mut letters = [0; 5];

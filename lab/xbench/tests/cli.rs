@@ -1,4 +1,4 @@
-//! What the program says and returns where there is no GPU, real or simulated.
+//! Output and exit codes of the program where there is no GPU, real or simulated.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! What is in flight on one hardware queue: counts, the window, the markers and their polling. Knows nothing
+//! The work in flight on one hardware queue: counts, the window, the markers and their polling. Knows nothing
 //! of pending commands, of permissions or of order.
 //!
 //! Invariants:

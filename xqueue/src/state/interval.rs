@@ -167,7 +167,7 @@ impl Intervals {
     }
 
     /// Ends the first interval, which is this one. `seen`: the time at which a poll saw its end, if one did.
-    /// What is launched by now, up to index `launched`, follows it.
+    /// Everything launched so far, up to index `launched`, follows it.
     pub(crate) fn end(&mut self, interval: &Interval, seen: Option<Instant>, launched: u64) {
         self.queue.pop_front();
         let Some(at) = seen else {

@@ -177,8 +177,8 @@ pub(crate) type Item = pending::Item<Edge>;
 pub(crate) type Taken = pending::Taken<Edge>;
 pub(crate) type Pending = pending::Pending<Edge>;
 
-/// What has completed once one command has: the command, everything in front of it, and what these waited for
-/// by the default-stream rule.
+/// The set that has completed once one command has: the command, everything in front of it, and everything
+/// that these waited for by the default-stream rule.
 #[derive(Debug, Clone)]
 pub struct Completion {
     pub(crate) own: (Arc<XQueue>, CompletionSnapshot),

@@ -1,5 +1,4 @@
-//! What a person says of clients, beside what they say of themselves: whoever speaks last of something
-//! counts.
+//! Hints from outside about clients, beside the hints of the clients themselves: the latest one counts.
 
 use super::{ClientPage, Core, gangs};
 use crate::error::Refusal;
@@ -14,8 +13,7 @@ impl<P: ClientPage> Core<P> {
     /// Notes what a person says, for the next step.
     ///
     /// # Errors
-    /// Nobody is meant, or several are and one was meant, or something cannot be said of them; why, one line.
-    /// Nothing has changed.
+    /// The target matches no client or more than one, or the hint does not apply to it. Nothing has changed.
     pub fn hint(&mut self, of: Target, said: &[HintUpdate], now: Time) -> Result<(), Refusal> {
         let places = self.meant(of)?;
         if said.is_empty() {
