@@ -27,18 +27,18 @@
 //! | a renamed runtime was not scheduled, and `XSCHED_DISABLE=1` was not heeded | `answers::f2_a_renamed_…` (`path_renamed`, also inert) |
 //! | two runtimes in one process | `answers::f2_each_…` (`path_two_runtimes`) |
 //! | Linux before 5.11 | `server::f3_…` |
-//! | a subset of partitions took the wrong device | `edges::f6_…` under HIP 7 (`make test-rocm ROCM=7`; 5.2.3 knows no partitions), unit test `a_subset_of_partitions_…` of the shim |
+//! | a subset of partitions took the wrong device | `edges::f6_…` under HIP 7 (`make test-rocm ROCM=7`; 5.2.3 knows no partitions), unit test `match_nodes_identifies_partitions_…` of the shim |
 //! | variables that a program or its forked child sets before it uses HIP; a spawned one has them from its start | `edges::f8_…` |
 //! | a Python program was called `python3` (list, explain, metrics, the server's log) | `server::f9_f15_…` |
 //! | a busy kernel was no fixed amount of work | `answers::f10_…` (`busy_clock`) |
 //! | each start of a program held and released queues, and so disturbed those that ran | `levels::hold_cost_…`, `levels::a_wrong_cost_…` |
 //! | nobody said why level 2 or 3 is not in force | `edges::f11_…` (a runtime without a driver) |
 //! | a prefetch was deferred though the runtime refuses it | `managed` under HIP 7 (`make test-rocm`): 5.2.3 refuses none |
-//! | a device without a KFD id had no name | unit test `a_device_without_a_number_is_its_address` of `protocol` |
+//! | a device without a KFD id had no name | unit test `device_id_is_shown_and_parsed_…` of `protocol` |
 //! | an auditor (LD_AUDIT) beside the library recursed | `answers::f14_…` (`path_audit`) |
 //! | what workers did that leave by `_exit` | `server::f9_f15_…` |
 //! | a process reconnected behind its totals | `edges::f16_…` |
-//! | a wrong choice of autotuners | unit test `what_else_matters_is_said` of `xcli explain` |
+//! | a wrong choice of autotuners | unit test `remarks_explain_unusual_states` of `xcli explain` |
 //!
 //! # Every edge fails open
 //! | what broke | case |
