@@ -45,10 +45,10 @@ enum Phase {
     /// The process runs, or is suspended at level 1.
     Running,
     /// Costs are not compared yet, because nothing is in flight. A launch under way is usually in flight
-    /// soon. One that is not by `until`, such as a graph's, may have work on the hardware before it is
-    /// counted.
+    /// soon. One that is not by `until` may have work on the hardware before it is counted.
     Begun { until: Instant },
-    /// Work in flight is waited for, until it is certain that this was the wrong choice.
+    /// Waits for the work in flight. At `until`, waiting has proved the wrong choice; with `None` the next
+    /// step evicts.
     Waiting {
         until: Option<Instant>,
         /// The number of checks for completion since the expected duration is over.
@@ -131,7 +131,7 @@ impl Evictor {
     pub(crate) fn step(&self, domain: &Domain, link: &ServerLink) -> Option<Duration> {
         let queues = self.preemption.queues()?;
         let mut state = self.state.lock();
-        // From then on the runtime frees its queues' memory without destroying the queues.
+        // Once the process is ending, the runtime frees its queues' memory without destroying the queues.
         if self.has_ended() {
             return None;
         }

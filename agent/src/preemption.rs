@@ -29,7 +29,7 @@ pub struct Preemption {
     inputs: Inputs,
     /// Null until the first queue is made; never freed.
     queues: AtomicPtr<HardwareQueues>,
-    /// Held while `queues` is made.
+    /// Lets one thread at a time create `queues`.
     making: Mutex<()>,
     /// True once the program has made a further context (CREATE_PROCESS, ABI 1.19), whose queues have numbers
     /// of their own: queues are not followed from then on, and level 1 is in force.

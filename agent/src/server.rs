@@ -46,8 +46,7 @@ use xqueue::{Domain, Permission};
 
 /// The pause between attempts to connect.
 const RETRY: Duration = Duration::from_millis(500);
-/// The pause after a server that refuses this process or cannot be used, which only a change by the user can
-/// help.
+/// The pause after a server that refuses this process or cannot be used. Only the user can change that.
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 /// The interval of count updates while the server does not ask for progress.
 const IDLE_COUNTS: Duration = Duration::from_millis(250);
@@ -278,7 +277,7 @@ impl Client {
             let pause = self.update_counts(pages).min(listener.apply_missed());
             let left = link.lease_left(page);
             if left.is_zero() || listener.has_expired() {
-                return Err(End::Lost("it has not answered for its lease".to_owned()));
+                return Err(End::Lost("it has not renewed its lease".to_owned()));
             }
             if link.server.is_lost() {
                 return Err(End::Lost("this program has closed the descriptors".to_owned()));

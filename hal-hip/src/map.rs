@@ -7,7 +7,7 @@ use std::fmt;
 /// A map from handles to values of the process's lifetime.
 pub struct HandleMap<T: 'static> {
     handles: Handles<T>,
-    /// Held while the map is changed.
+    /// Lets one thread at a time change the map.
     changing: Mutex<()>,
 }
 

@@ -18,7 +18,7 @@ pub struct Errno(pub i32);
 
 impl Errno {
     /// Returns the last error of the calling thread.
-    fn last() -> Self {
+    pub(crate) fn last() -> Self {
         Self(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
     }
 }

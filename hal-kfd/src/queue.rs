@@ -6,6 +6,11 @@ use hip_sys::kfd;
 
 use crate::arbiter::Arbiter;
 
+/// Returns true if queues of this type (a `QUEUE_TYPE_` constant) run kernels.
+pub fn is_compute(queue_type: u32) -> bool {
+    matches!(queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL)
+}
+
 /// A queue as the runtime created and changed it.
 #[derive(Clone, Debug)]
 pub struct Queue {
@@ -44,7 +49,7 @@ pub struct Queue {
 impl Queue {
     /// Returns true if the queue runs kernels. Queues of copy engines are never evicted.
     pub fn is_compute(&self) -> bool {
-        matches!(self.queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL)
+        is_compute(self.queue_type)
     }
 
     /// Returns true if the queue has packets that the device has not taken, or that are not known to be

@@ -25,6 +25,7 @@ use crate::mechanism::debug_trap::DebugTrap;
 use crate::mechanism::update_queue::UpdateQueue;
 use crate::mechanism::{Mechanism, MechanismKind};
 use crate::outcome::Outcome;
+use crate::queue::is_compute;
 
 /// The largest number of bits of a compute unit mask that the driver reads (`max_num_cus` of
 /// `kfd_ioctl_set_cu_mask`).
@@ -137,7 +138,7 @@ impl Registry {
         if inner.queues.is_empty() && !inner.runtime_enabled && inner.mechanism.needs_runtime() {
             inner.runtime_enabled = enable_runtime(&*self.kernel);
         }
-        let compute = matches!(asked.queue_type, kfd::QUEUE_TYPE_COMPUTE | kfd::QUEUE_TYPE_COMPUTE_AQL);
+        let compute = is_compute(asked.queue_type);
         let evicted = compute && inner.given_up.is_none() && inner.holding.contains(&asked.gpu_id);
         let merges = inner.mechanism.merges();
         let requested = Setting::of_creation(&asked);

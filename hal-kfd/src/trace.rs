@@ -7,7 +7,6 @@
 //! The end of this thread ends the trace, whether the target runs, is stopped or is dead, and no wait is
 //! needed. Exit statuses stay available to the parent of the target.
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::panic::resume_unwind;
 use std::thread::{self, Builder};
@@ -27,10 +26,6 @@ const STACK: usize = 256 << 10;
 const LAST_SEEN: Duration = Duration::from_millis(100);
 /// The interval of the checks for it.
 const LOOK: Duration = Duration::from_micros(20);
-
-fn last_errno() -> Errno {
-    Errno(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
-}
 
 /// The process to be traced.
 #[derive(Debug)]
@@ -108,7 +103,7 @@ fn seize(pid: libc::pid_t) -> Result<(), Problem> {
     if unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, none, none) } == 0 {
         return Ok(());
     }
-    Err(match last_errno() {
+    Err(match Errno::last() {
         Errno(libc::ESRCH) => Problem::NoProcess,
         Errno(libc::EPERM) => Problem::NotTraceable(Untraceable::of(pid.cast_unsigned())),
         errno => Problem::Failed(errno),

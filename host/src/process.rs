@@ -33,6 +33,14 @@ pub struct Status {
     pub effective: u64,
 }
 
+/// Returns true if there is a process with this pid, even if `/proc` hides it: signal 0 tells.
+pub fn exists(pid: u32) -> bool {
+    let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else { return false };
+    // SAFETY: signal 0 is sent to nobody; the kernel only looks for the process.
+    let sent = unsafe { libc::kill(pid, 0) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
 impl Status {
     /// Reads the status of a process or thread.
     ///

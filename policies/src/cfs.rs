@@ -13,13 +13,13 @@
 //! its part, it begins by that much earlier and interrupts the slice of another entity: an entity that needs
 //! little is served at once. No sleep earns more than that.
 //!
-//! Nobody starves. An entity waits at most for the slices of those whose runtime its own last slice has
+//! No entity starves. It waits at most for the slices of those whose runtime its own last slice has
 //! overtaken, which is `slice-us` × the sum of their weights ÷ its own weight, and for one more slice of each
 //! of them. With equal priorities that is two slices of each; between priority -20 and priority 20 it is 3 s
 //! by default.
 //!
 //! # What is different
-//! Only time in which another entity wanted the device counts. Nobody is farther ahead of the smallest
+//! Only time in which another entity wanted the device counts. No entity is farther ahead of the smallest
 //! runtime than four slices (or 2 ms and one slice), so an entity that had the device for itself for an hour
 //! does not have to wait for an hour. Shares are exact for entities that always have work, also with late
 //! decisions. Work in flight that runs on into the next slice is not seen; its part of a slice is the error,
@@ -44,7 +44,7 @@ const SLICE: Parameter =
     Parameter { name: "slice-us", meaning: "the length of a slice", range: (100.0, 1e6), default: 2_000.0 };
 const SLEEPER: Parameter = Parameter {
     name: "sleeper-us",
-    meaning: "the credit of an entity that wakes up; at most a slice, and 0 lets nobody interrupt a slice",
+    meaning: "the credit of an entity that wakes up; at most a slice, and with 0 no entity interrupts a slice",
     range: (0.0, 1e6),
     default: 1_000.0,
 };

@@ -18,10 +18,10 @@
 //! take from them at once at most two periods' worth of its own part.
 //!
 //! A process may have a cap (`xcli hint --pid PID --cap PERCENT`). It then gets at most that part of each
-//! period, also while nobody else wants the device, which is withheld from it until the next period. Its
+//! period, even if no other wants the device: once it has used its part, it waits for the next period. Its
 //! utilization still says what it gets when others want the device; what it may not use of that goes to them
 //! by their utilizations. With `cap` 1 the utilization is the cap of those that have none of their own.
-//! Utilization 0 counts as 1 percent there, so that nobody waits for ever. Under the local scheduler the cap
+//! Utilization 0 counts as 1 percent there, so that no entity waits for ever. Under the local scheduler the cap
 //! holds for each queue of the process separately: two queues of a process with cap 30 get up to 60 percent
 //! together.
 //!
@@ -30,7 +30,7 @@
 //!
 //! # What is different
 //! Time that an entity ran too much because of a late decision is taken off its credit (down to two periods),
-//! and time that nobody else wanted is handed out again to those who used it. So the parts of entities that
+//! and time that no other entity wanted is given again to those that used it. So the parts of entities that
 //! always have work are exact. Work in flight that runs on into the next slice is not seen: with each slice
 //! that time goes from one entity to the other. Under a cap it comes on top: with up to 0.3 ms in flight at
 //! the end of each period of 30 ms a point, with long kernels at level 1 more. Longer periods or higher
@@ -168,7 +168,7 @@ impl Policy for Credit {
         self.by_weight = values.get(CAP.name) >= 0.5;
     }
 
-    /// Under a cap the time that an entity runs counts also while nobody waits for it.
+    /// Under a cap the time that an entity runs counts also while no entity waits for it.
     fn needs_idle_events(&self) -> bool {
         self.by_weight || self.capped
     }

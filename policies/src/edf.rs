@@ -15,7 +15,7 @@
 //! * Entities without a deadline rank by priority; equal ones share the device.
 //!
 //! So if all entities have deadlines and the device can meet them at all, it meets them. That is the theorem
-//! of the earliest deadline; it holds as far as switching costs nothing and nobody keeps a device during a
+//! of the earliest deadline; it holds as far as switching costs nothing and no entity keeps a device during a
 //! gap between two pieces of work. Work without deadlines may use the slack. Work that arrives later cannot
 //! be counted in advance; `slack-ms` is kept for it, and for the cost of switching.
 //!
@@ -163,7 +163,7 @@ impl Policy for Edf {
     }
 
     fn needs_idle_events(&self) -> bool {
-        // Otherwise it would not learn when a period ends that nobody waits for.
+        // Otherwise it would not learn when a period ends that no entity waits for.
         true
     }
 }

@@ -141,7 +141,7 @@ impl Engine {
     /// ([`Ranking::linger`]).
     pub const LINGER: Duration = Duration::from_micros(200);
 
-    /// Creates an engine with a new policy. With a linger of zero nobody lingers, whatever the policies ask
+    /// Creates an engine with a new policy. With a linger of zero no queue lingers, whatever the policies ask
     /// for.
     pub fn new(choice: impl Into<Choice>, linger: Duration) -> Self {
         Self {
@@ -220,7 +220,7 @@ impl Engine {
         self.bindings.iter().any(|binding| binding.policy.reads_nice())
     }
 
-    /// Returns true if a decision is needed whenever a queue turns idle, also if nobody waits for that.
+    /// Returns true if a decision is needed whenever a queue turns idle, also if no entity waits for that.
     pub fn needs_idle_events(&self) -> bool {
         self.bindings.iter().any(|binding| binding.policy.needs_idle_events())
     }

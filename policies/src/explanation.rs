@@ -15,7 +15,7 @@ use protocol::rank_reason::RankReason;
 /// ```
 pub fn explain(reason: &Reason) -> String {
     match *reason {
-        Reason::Unrivalled => "nobody stands higher on its devices".to_owned(),
+        Reason::Unrivalled => "nothing ranks higher on its devices".to_owned(),
         Reason::NoExecute => format!("priority {} never runs", Priority::NO_EXECUTE),
         Reason::Outranked { by: Rival { pid, queue, reason, .. }, own } => {
             format!("queue {queue} of pid {pid} {}", comparison(reason, own))

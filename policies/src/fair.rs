@@ -12,7 +12,7 @@
 //! hint --pid PID -u UTIL`). An entity of utilization 0 runs only while no other one has work there.
 //!
 //! A gap in the work of an entity of up to a sixteenth of the shortest slice (or 200 µs, if that is longer)
-//! counts as work. With `conserve` 1 the others use unused time, by their utilizations. With 0 nobody gets
+//! counts as work. With `conserve` 1 the others use unused time, by their utilizations. With 0 no entity gets
 //! more than its part among all that have a queue on the device, whether they have work or not. Unused time
 //! may then be used later in one go, up to two slices and 1 ms; after that the device is withheld until the
 //! entity has earned a whole slice again.
@@ -58,7 +58,7 @@ pub(crate) const SLICE: Parameter = Parameter {
 };
 const CONSERVE: Parameter = Parameter {
     name: "conserve",
-    meaning: "1: others use unused time; 0: nobody gets more than its part",
+    meaning: "1: others use unused time; 0: no entity gets more than its part",
     range: (0.0, 1.0),
     default: 1.0,
 };
@@ -83,7 +83,7 @@ impl Policy for Fair {
         self.strict = values.get(CONSERVE.name) < 0.5;
     }
 
-    /// With strict shares the time that an entity runs counts also while nobody waits for it.
+    /// With strict shares the time that an entity runs counts also while no entity waits for it.
     fn needs_idle_events(&self) -> bool {
         self.strict
     }

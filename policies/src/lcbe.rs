@@ -34,10 +34,10 @@
 //! work that the entity has at that time. A hint that comes too late to prepare for it holds at once.
 //!
 //! # What may be lost
-//! A device may be kept free in vain for at most `waste-percent` of any 10 s, whatever is hinted and whatever
-//! comes; it makes no difference whether anybody would have used it. Each window is paid for in advance: if
-//! too little is left, the devices are not kept free. Work that does come costs best effort `lead-us` and the
-//! margin of the device, which is not counted.
+//! A device may be kept free for work that does not come for at most `waste-percent` of any 10 s, whatever
+//! the hints say. Time counts as lost even if no other entity would have used the device. Each window is
+//! paid for in advance: if too little is left, the devices are not kept free. Work that does come costs
+//! best effort `lead-us` and the margin of the device, which is not counted.
 //!
 //! Counters: `reserved`, windows in which devices were kept free; of these `hit` if work came, `missed` if it
 //! did not, and `withdrawn` if it was not expected any more or the entity had gone; `refused`, windows for

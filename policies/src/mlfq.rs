@@ -5,7 +5,7 @@
 //! highest) runs, one at a time; those of one level run round robin. A slice lasts `slice-ms` on level 0 and
 //! doubles with each level below it: 10, 20, 40, 80 ms. An entity that has used up its slice goes one level
 //! down, or to the end of the line on the last level. An entity that a higher level interrupts keeps its
-//! place in the line and the rest of its slice. So short work stays in front although nobody says which work
+//! place in the line and the rest of its slice. So short work stays in front although no hint says which work
 //! is short, and long work gets longer slices. Priorities do not count, but a queue of priority -256 never
 //! runs.
 //!
@@ -19,7 +19,7 @@
 //! instead, so a program that did nothing for long begins at the top.
 //!
 //! # What is different
-//! Nobody starves: a waiting entity is on level 0 after `levels` - 1 times `promote-ms`, and those before it
+//! No entity starves: a waiting one is on level 0 after `levels` - 1 times `promote-ms`, and those before it
 //! leave that level after a slice.
 //!
 //! # Parameters, wake-ups
@@ -149,7 +149,7 @@ impl Policy for Mlfq {
                 continue;
             }
             uses.iter().filter(|used| used.busy).for_each(|used| devices[used.device].0 = true);
-            // Also if nobody waits, because it might keep another entity from a device on which it has no
+            // Also if no entity waits, because it might keep another entity from a device on which it has no
             // work itself.
             if uses.iter().any(|used| devices[used.device].1 > 1) {
                 slice_ends = earlier(slice_ends, rules.slice(level).saturating_sub(entry.used));

@@ -17,7 +17,7 @@ pub struct Input<'a> {
     /// The entities that the policy ranks, as indices into [`SchedEntities::all`]: those on its devices.
     pub members: &'a [usize],
     /// The last power reading of each of [`SchedEntities::devices`], in milliwatts, and its time; `None` if
-    /// nobody reads it, or if another policy rules the device.
+    /// no reader supplies it, or if another policy rules the device.
     pub power: &'a [Option<(u64, Time)>],
     /// The time of the decision; never earlier than in the call before.
     pub now: Time,
@@ -49,7 +49,7 @@ pub struct Ranking {
     /// The time for which the entity keeps its devices without work, in case more comes, if that is longer
     /// than the default.
     pub linger: Duration,
-    /// The reason why the device is withheld from the entity, also while nobody else wants it. Not to be
+    /// The reason why the device is withheld from the entity, also while no other wants it. Not to be
     /// combined with a range.
     pub throttle: Option<Throttle>,
     /// The job of the entity. All entities with work and the same job run together or not at all. Their ranks
@@ -95,7 +95,7 @@ pub enum Scope {
 ///
 /// [`crate::Engine`] derives the rest from the ranks in the same way for every policy: who runs, gangs on
 /// several devices, the reasons, the limit of the windows, the guard against starvation. A policy may keep
-/// state between decisions ([`crate::PerEntity`]), but reads no clock and asks nobody: the same sequence of
+/// state between decisions ([`crate::PerEntity`]), but reads no clock and calls nothing outside: the same sequence of
 /// inputs gives the same sequence of ranks.
 ///
 /// # How long a decision holds
@@ -158,7 +158,7 @@ pub trait Policy: fmt::Debug + Send {
         false
     }
 
-    /// Returns true if the policy has to be asked whenever a member turns idle, also if nobody waits for
+    /// Returns true if the policy has to be asked whenever a member turns idle, also if no entity waits for
     /// that. A policy whose row says that it conserves work must return true here, or read power, as long as
     /// its parameters or the hints of its last decision let it withhold a device.
     fn needs_idle_events(&self) -> bool {

@@ -5,7 +5,7 @@
 //! never throttled. The others are best effort. With each reading of the device's power, the part of the time
 //! in which best effort may run changes by a tenth of the relative distance to the budget `budget-w`. Best
 //! effort may run for that part of each `period-ms`, and is withheld for the rest. A device whose power
-//! nobody can read is not throttled.
+//! cannot be read is not throttled.
 //!
 //! To suspend running work costs energy as well, because it is saved and restored (`switch-mj`). Energy that
 //! the device stays below its budget is saved up, at most as much as the budget allows in one second. If
@@ -191,7 +191,7 @@ impl Policy for Power {
                 _ => {}
             }
             if let Some(until) = grace.until.filter(|until| *until > now) {
-                // Nothing suspends it, and nobody runs beside it.
+                // Nothing suspends it, and no entity runs beside it.
                 rankings[index] = Ranking::new(i64::from(i32::MAX), UNINTERRUPTED.plain());
                 sooner(until);
             }

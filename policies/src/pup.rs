@@ -10,10 +10,10 @@
 //!
 //! The rest of a slice is not lost when the process turns idle: `carry-percent` of it is added to its next
 //! slice. For each whole timeslice that the process sleeps, the rest shrinks by the same factor. So a long
-//! sleep leaves nothing, and nobody collects more than one slice × carry ÷ (100 - carry).
+//! sleep leaves nothing, and no entity collects more than one slice × carry ÷ (100 - carry).
 //!
 //! # What is different
-//! The rest of a slice shrinks with the time asleep as well, not only with each slice, so nobody saves up
+//! The rest of a slice shrinks with the time asleep as well, not only with each slice, so no entity saves up
 //! slices while away. Time that was used too much is remembered as under UP. Work in flight that runs on into
 //! the next slice is not seen, also as under UP. Utilization and timeslice belong to the process and are
 //! forgotten with it, as is the rest that was carried over.

@@ -49,8 +49,10 @@ impl ReasonKind {
         RankReason { name: self.name, value: RankValue::Number(number) }
     }
 
-    /// The reason of this kind with two named numbers.
+    /// The reason of this kind with two named numbers. The names must ascend, because JSON sorts them and the
+    /// text goes by their order.
     pub fn pair(&self, names: [&'static str; 2], numbers: [i64; 2]) -> RankReason {
+        debug_assert!(names[0] < names[1], "{names:?}");
         let [first, second] = names.map(Label::new);
         let pair = [(first, numbers[0]), (second, numbers[1])];
         RankReason { name: self.name, value: RankValue::Pair(pair) }

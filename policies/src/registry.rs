@@ -191,7 +191,7 @@ pub const POLICIES: &[Row] = &[
         kind: PolicyKind::Mlfq,
         description: "On each device, one entity at a time runs; one that uses up its slice goes one level \
                       down, one that waits comes up again.",
-        advice: "For short and long work where nobody says which is which. Not for shares that hold (use \
+        advice: "For short and long work where no hint says which is which. Not for shares that hold (use \
                  FAIR), and not for small work that leaves the device half empty, because one entity at a \
                  time runs.",
         parameters: mlfq::PARAMETERS,

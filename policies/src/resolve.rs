@@ -7,19 +7,19 @@
 //!
 //! 1. A ready entity is suspended only if an entity of strictly higher rank runs and has work on a device
 //!    that it uses, or if its policy withholds the device from it.
-//! 2. An entity that cannot run, because it is outranked on another device, keeps nobody from running: work
+//! 2. An entity that cannot run, because it is outranked on another device, keeps no entity from running: work
 //!    of lower rank may use the device, and gives it back as soon as the waiting entity can run.
 //! 3. A device whose ready entities are all suspended is one on which each of them also uses another device
 //!    and is outranked there, or one that the policy withholds from all.
 //!
 //! By induction over falling ranks exactly one decision has these properties. Equal ranks never compete, so
 //! no tie has to be broken. The decision is made for all entities at once and never from what is held
-//! already. Nobody holds one device while it waits for a second one, so no deadlock can arise. A ready entity
+//! already. No entity holds one device while it waits for a second one, so no deadlock can arise. A ready entity
 //! of the highest rank always runs, unless the device is withheld. Ties are ordered (ready first, then
 //! smaller name) only to name one entity as the reason.
 //!
 //! An entity without work on a device that it uses is outranked there, because its work would disturb as soon
-//! as it came. It outranks nobody there, unless it reserves the device.
+//! as it came. It outranks no entity there, unless it reserves the device.
 //!
 //! # Jobs
 //! Entities of one job are taken together, with all their devices and the highest of their ranks. None of
@@ -34,7 +34,7 @@
 //! has itself displaced held that one up elsewhere.
 //!
 //! # Idle entities
-//! An idle entity is permitted to run if nobody of higher rank runs on its devices, so urgent work launches
+//! An idle entity is permitted to run if no entity of higher rank runs on its devices, so urgent work launches
 //! at once when it arrives. A gang whose queues differ in priority may then launch for one of its low queues
 //! until the next decision.
 //!
@@ -188,7 +188,7 @@ impl Resolver {
             }
         }
         self.claims.fill(None);
-        // Entities that nobody blocks get their devices; the others are taken around them.
+        // Entities that none blocks get their devices; the others are taken around them.
         for &index in order.iter().filter(|&&index| spans(index) && permits[index].run) {
             self.claim(ranked, index);
         }

@@ -24,10 +24,10 @@ pub(crate) struct SliceAccount {
     pub begun: bool,
     /// True if the last decision gave it its devices.
     pub owns: bool,
-    /// True while it has its slice but another policy's decision keeps it from running. It keeps its devices from nobody
+    /// True while it has its slice but another policy's decision keeps it from running. It keeps its devices from no entity
     /// then.
     pub held: bool,
-    /// True if somebody else wants one of its devices, so that the time that it runs counts.
+    /// True if another entity wants one of its devices, so that the time that it runs counts.
     pub contended: bool,
 }
 

@@ -303,7 +303,7 @@ impl Slo {
             if let Some(finding) = self.watch(entry, entity, entities, now) {
                 self.ended.push((index, finding));
             }
-            // An entity that has been quiet holds nobody up.
+            // An entity that has been quiet delays no other.
             let tight = entry.tight && entry.ended.after(self.settings.quiet) > now;
             for used in entities.uses(entity).iter().filter(|_| tight) {
                 self.cells[used.device].tight = true;

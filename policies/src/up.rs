@@ -5,7 +5,7 @@
 //! timeslice × the utilization of the entity ÷ the sum of the utilizations of those with work there. So one
 //! round takes one timeslice, and each entity has its part of it. The timeslice is the shortest that the
 //! process of an entity with work there asks for (`XHintTimeslice`, `XSCHED_AUTO_XQUEUE_TIMESLICE`), or the
-//! parameter if nobody asks for a shorter one. A slice is at least 0.5 ms (or a whole timeslice, if that is
+//! parameter if no process asks for a shorter one. A slice is at least 0.5 ms (or a whole timeslice, if that is
 //! shorter), because switching takes time as well. Where one would be shorter, all slices of the device are
 //! longer in the same proportion.
 //!
@@ -33,7 +33,7 @@
 //! All entities stand in one line, whatever their devices. A process on several devices has the shortest of
 //! its slices there and has to be first on all of them; those behind it use what it cannot use meanwhile. So
 //! beside a process that another device holds back an entity may get more than its utilization says, and
-//! nobody waits longer for it.
+//! no entity waits longer because of that.
 //!
 //! # Parameters, wake-ups
 //! A decision comes at the end of each slice while another entity waits.

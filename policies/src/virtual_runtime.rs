@@ -8,8 +8,8 @@
 //!
 //! # Coming and going
 //! An entity that is new or wakes up begins at the smallest virtual runtime of those with work there, or at
-//! its own if that is larger. So nobody collects time by sleeping, besides the credit that the rules allow.
-//! Nobody is farther ahead of the smallest on its devices than a few slices: time that an entity had long
+//! its own if that is larger. So no entity collects time by sleeping, besides the credit that the rules allow.
+//! No entity is farther ahead of the smallest on its devices than a few slices: time that an entity had long
 //! ago, or while others were held back elsewhere, is forgotten.
 
 use crate::per_entity::PerEntity;
@@ -52,14 +52,14 @@ pub(crate) struct Rules {
     /// The lead with which an entity that wakes up may begin if it has missed as much; it then interrupts a
     /// slice.
     pub credit: Duration,
-    /// True if shares are strict: nobody gets more than its part among all that have a queue on the device.
+    /// True if shares are strict: no entity gets more than its part among all that have a queue on the device.
     pub strict: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Account {
     slice: SliceAccount,
-    /// True if it runs only while nobody else has work.
+    /// True if it runs only while no other has work.
     last: bool,
     /// Virtual runtime.
     virtual_time: i64,
@@ -82,7 +82,7 @@ struct Account {
 /// The state of a device in one decision.
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    /// The smallest key of the entities with work, separately for those that run only while nobody else has work.
+    /// The smallest key of the entities with work, separately for those that run only while no other has work.
     least: [i64; 2],
     /// The largest lead that an entity may have over the smallest key here.
     ahead: i64,
@@ -105,7 +105,7 @@ pub(crate) struct VirtualRuntimes {
 }
 
 impl VirtualRuntimes {
-    /// Ranks the members. `weigh` gives their weights, 0 for those that run only while nobody else has work.
+    /// Ranks the members. `weigh` gives their weights, 0 for those that run only while no other has work.
     /// Returns the time at which the first slice ends, or at which an entity may run again.
     pub fn rank(
         &mut self,
@@ -329,7 +329,7 @@ impl Account {
         let weight = self.share();
         let before = std::mem::replace(&mut self.rationed, weight < sum);
         if !self.rationed {
-            // Nobody else has a part of its devices.
+            // No other entity has a part of its devices.
             (self.allowance, self.throttled) = (0, false);
             return None;
         }
@@ -340,7 +340,7 @@ impl Account {
         let slice = self.length(uses, rules, devices);
         let most = slice.saturating_mul(2).saturating_add(SPARE);
         let income = part(elapsed, weight, sum);
-        // While nobody else had a part, the time that it ran belonged to nobody.
+        // While no other entity had a part, the time that it ran was not shared.
         self.allowance = match self.known && before {
             true => self.allowance.saturating_add(income).clamp(-most, most),
             false => slice,
@@ -393,7 +393,7 @@ impl Account {
         }
         let weight = self.slice.weight;
         let heaviest = devices.heaviest(uses.iter().filter(|used| used.busy || rules.strict)).max(weight);
-        // Rounded up, so that after equal slices nobody is a nanosecond behind.
+        // Rounded up, so that after equal slices no entity is a nanosecond behind.
         slice::limited(part(rules.longest(), weight, heaviest) + 1, rules.longest())
     }
 
@@ -403,7 +403,7 @@ impl Account {
         percent.min().unwrap_or(0) as u32
     }
 
-    /// Returns its weight among the shares: 0 if it runs only while nobody else has work.
+    /// Returns its weight among the shares: 0 if it runs only while no other has work.
     fn share(&self) -> u64 {
         if self.last { 0 } else { self.slice.weight }
     }

@@ -114,7 +114,7 @@ fn reasons_name_the_job_and_the_slice() {
         [
             "pid 1002 of the same job cannot run, and they run together",
             "queue 1 of pid 1003 has priority 5 > 1",
-            "nobody stands higher on its devices",
+            "nothing ranks higher on its devices",
             "queue 1 of pid 1003 has priority 5 as well, and its turn comes first",
         ]
     );

@@ -141,8 +141,8 @@ fn reason_names_the_most_urgent_rival() {
         reasons,
         [
             "queue 7 of pid 1003 has priority 10 > 1",
-            "nobody stands higher on its devices",
-            "nobody stands higher on its devices",
+            "nothing ranks higher on its devices",
+            "nothing ranks higher on its devices",
             "priority -256 never runs",
         ]
     );

@@ -527,7 +527,7 @@ proptest! {
         let mut engine = engine(&[("waste-percent", share), ("lead-us", lead), ("grace-us", grace), ("learn", learn.into()), ("method", method.into())]);
         let until = 13_000 * MS;
         let shots = trace(&mut engine, &entities, until);
-        // A device is kept free in vain until work comes for whom it is kept.
+        // The time counts as lost until the expected work comes.
         let mut wasted: Vec<(u64, u64)> = Vec::new();
         let mut open: Option<(usize, u64)> = None;
         for shot in &shots {

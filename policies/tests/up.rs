@@ -143,7 +143,7 @@ fn reason_names_the_owner_of_the_slice() {
     assert_eq!(
         reasons,
         [
-            "nobody stands higher on its devices",
+            "nothing ranks higher on its devices",
             "queue 1 of pid 1001 has its turn for 1.7 ms more, this one is next",
             "queue 1 of pid 1001 has its turn for 1.7 ms more, and 1 are before this one",
         ]

@@ -15,6 +15,9 @@ pub use settings::{AutoXQueue, Config, SuspendFlags};
 pub use values::{KfdMechanism, KfdProbe, LogLevel, TestMode};
 pub use variables::{VARIABLES, Variable};
 
+/// The variables that `xserver` reads besides `XSCHED_SOCKET`.
+pub const SERVER_VARIABLES: [&str; 3] = ["XSCHED_LOG_LEVEL", "XSCHED_STARVATION_MS", "XSCHED_TEST"];
+
 use crate::policy::PolicyKind;
 use std::ffi::{OsStr, OsString};
 use std::fmt::{self, Write as _};

@@ -177,7 +177,7 @@ pub struct Client {
     /// Time at which the permission to run last changed.
     #[serde(default)]
     pub since: Time,
-    /// The reason in words, such as "nobody stands higher on its devices".
+    /// The reason in words, such as "nothing ranks higher on its devices".
     pub reason: String,
     /// True if the client has yielded: it is stopped, traced, or evicted by `xcli suspend`, and counts as
     /// idle.

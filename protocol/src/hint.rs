@@ -53,7 +53,7 @@ macro_rules! hint_state {
 
         impl $name {
             /// Takes over the fields in which `after` differs from `before`, the program's own hints, and
-            /// keeps the others, which somebody else may have hinted.
+            /// keeps the others, which another program or user may have hinted.
             pub fn follow(&mut self, before: &Self, after: &Self) {
                 $(if before.$field != after.$field {
                     self.$field = after.$field;
@@ -96,8 +96,8 @@ hint_state! {
         job: Option<NonZeroU64> = None,
         /// Most of a device that the process gets, also while no other process wants it.
         cap: Option<Cap> = None,
-        /// Nice value on the processor, -20 (most urgent) to 19. The server reads it from the kernel; nobody
-        /// can hint it.
+        /// Nice value on the processor, -20 (most urgent) to 19. The server reads it from the kernel; no hint
+        /// sets it.
         nice: i8 = 0,
     }
 }
@@ -183,7 +183,7 @@ mod tests {
         let share = |percent| Utilization::try_from(percent).unwrap();
         let before = QueueHints { utilization: share(30), ..QueueHints::default() };
         let after = QueueHints { deadline_us: NonZeroU64::new(500), ..before };
-        // Somebody else has changed the share and the deadline meanwhile.
+        // A user has changed the share and the deadline meanwhile.
         let mut hints = QueueHints { utilization: share(70), deadline_us: NonZeroU64::new(9), ..before };
         hints.follow(&before, &after);
         assert_eq!(hints, QueueHints { utilization: share(70), ..after });
@@ -198,7 +198,7 @@ mod tests {
         let mut hints = after;
         hints.follow(&after, &ProcessHints { cap, ..after });
         assert_eq!(hints, ProcessHints { cap, ..after });
-        // The program takes its job back; the cap that somebody else hinted stays.
+        // The program takes its job back; the cap that a user hinted stays.
         hints.follow(&after, &before);
         assert_eq!(hints, ProcessHints { cap, ..before });
     }

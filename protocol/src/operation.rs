@@ -31,37 +31,37 @@ pub struct Permit {
     /// True if its window limits the work in flight. A suspended entity has this bit as well: it counts when
     /// something other than the policy (a lease that ended, the progress guard) lets the entity run.
     pub limit: bool,
-    /// How much the window admits where it limits.
+    /// The window, if it limits.
     pub window: Window,
-    /// Why it runs or does not.
+    /// The reason why it runs or does not.
     pub reason: Reason,
 }
 
-/// The work that a limited entity may have in flight at a time, by what its commands are estimated to take: in tenths of a
-/// millisecond, or the library's own choice.
+/// The limit of estimated work in flight of a limited entity, in tenths of a millisecond, or the library's own
+/// limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Window(u8);
 
 impl Window {
-    /// One step of it.
+    /// The time of one unit.
     pub const UNIT: Duration = Duration::from_micros(100);
-    /// The library's own choice: 200 µs, 1 ms while level 3 is in force.
+    /// The library's own limit: 200 µs, 1 ms while level 3 is in force.
     pub const OWN: Self = Self(0);
-    /// Narrower than this is no choice of a policy's.
+    /// The smallest window that a policy can set, in units.
     const LEAST: u8 = 3;
 
-    /// The largest that is not above this time: 25.5 ms at most; below 300 µs the library's own.
+    /// Returns the largest window that is not longer than this time, 25.5 ms at most; [`Window::OWN`] below 300 µs.
     pub fn at_most(time: Duration) -> Self {
         let units = u8::try_from(time.as_nanos() / Self::UNIT.as_nanos()).unwrap_or(u8::MAX);
         if units < Self::LEAST { Self::OWN } else { Self(units) }
     }
 
-    /// As it stands in a permission word; 0 is the library's own.
+    /// Returns the number for a permission word; 0 for the library's own limit.
     pub fn units(self) -> u8 {
         self.0
     }
 
-    /// The time; of the library's own choice nothing.
+    /// Returns the time; `None` for the library's own limit.
     pub fn time(self) -> Option<Duration> {
         (self != Self::OWN).then(|| Self::UNIT * u32::from(self.0))
     }
@@ -74,14 +74,14 @@ pub enum Reason {
     Unrivalled,
     /// Its priority says never.
     NoExecute,
-    /// Somebody who ranks higher runs where it would.
+    /// An entity that ranks higher runs on its devices.
     Outranked {
         /// The entity that goes first.
         by: Rival,
         /// The reason for the rank of the entity itself, for comparison.
         own: RankReason,
     },
-    /// The policy withholds the device, also while nobody else wants it.
+    /// The policy withholds the device, also while no other wants it.
     #[serde(rename = "Barred")]
     Throttled(Throttle),
     /// Another process of its job cannot run, and they run together or not at all.

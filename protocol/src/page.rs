@@ -53,11 +53,11 @@ pub struct ServerPage {
     pub deadline: AtomicU64,
     /// Counter of changes that concern the client's agent; a futex.
     pub changes: AtomicU32,
-    /// Event mask of the server: `WANTS_*`.
+    /// Event mask of the server: `EVENT_*`.
     pub wants: AtomicU32,
     /// Counter of requests to update every number of the client's page.
     pub report: AtomicU32,
-    /// Messages that the server accepts besides: `TAKES_*` ([`crate::cost`]). An older server leaves it zero.
+    /// Further messages that the server accepts: [`crate::cost::ACCEPTS_COSTS`]. An older server leaves it zero.
     pub takes: AtomicU32,
     /// Costs of evictions, as clients reported them, in any order.
     pub costs: [CostWords; COSTS],

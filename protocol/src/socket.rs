@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// The default instance: the port that users of XSched know.
 pub const INSTANCE: &str = "50000";
 
+/// The longest path that fits a Unix socket address, in bytes.
+pub const LONGEST_PATH: usize = 107;
+
 /// Returns the socket of an instance: `RUN/xsched/INSTANCE.sock`, where RUN is `/run` for root, else
 /// `/run/user/UID` if that directory exists, else `/tmp/xsched-UID`, which only its owner may enter.
 ///

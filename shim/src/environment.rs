@@ -1,11 +1,12 @@
-//! The process's `XSCHED_*` variables: as they were when it started, and as the program has set them since, until it
-//! uses a device.
+//! The process's `XSCHED_*` variables: their values at its start, and those that the program has set since, until
+//! it uses a device.
 //!
 //! A constructor copies them into static memory, which is all that ever happens in a process without HIP: no
-//! allocation, no call into libc. When HIP is first used they are read once more ([`refresh`]), at a time when the runtime
-//! reads its own; later they are not, because a program's threads may change them at any time. One that is gone by then
-//! keeps the value it had: who clears an environment does not mean the library. A hook that runs before the constructor
-//! (another library's constructor may call HIP) reads the environment in place; so early there is nobody who changes it.
+//! allocation, no call into libc. When HIP is first used they are read once more ([`refresh`]), when the runtime
+//! reads its own, and never later, because the program's threads may change them at any time. A variable that is
+//! gone by then keeps its value: a program that clears its environment does not do it to change this library. A hook
+//! that runs before the constructor (another library's constructor may call HIP) reads the environment in place: so
+//! early no other thread changes it.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, OsStr, OsString, c_char};
@@ -16,21 +17,21 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 /// Room for all variables together, their names included.
 const CAPACITY: usize = 8192;
 
-/// `NAME=value` entries, each ended by a NUL, and how many bytes of them are there.
+/// The entries `NAME=value`, each with a final NUL, and their total length.
 struct Remembered {
     bytes: UnsafeCell<[u8; CAPACITY]>,
-    /// Bytes in use plus one; 0 until the constructor is through, so that zero means "not remembered".
+    /// The number of bytes in use plus one; 0 until the constructor has run.
     used: AtomicUsize,
 }
 
-// SAFETY: `bytes` is written once, by the constructor, before `used` is stored with release; everybody else reads it
-// only after an acquiring load has seen `used` not zero.
+// SAFETY: only the constructor writes `bytes`, before it stores `used` with release. A reader has first seen `used`
+// not zero by an acquiring load.
 unsafe impl Sync for Remembered {}
 
 static REMEMBERED: Remembered =
     Remembered { bytes: UnsafeCell::new([0; CAPACITY]), used: AtomicUsize::new(0) };
 
-/// The same as they were read last, if they had changed: null, or leaked.
+/// The variables as [`refresh`] last read them, if they had changed: null, or leaked.
 static CHANGED: AtomicPtr<Vec<u8>> = AtomicPtr::new(ptr::null_mut());
 
 unsafe extern "C" {
@@ -46,7 +47,7 @@ fn remember() {
     let mut used = 0;
     for entry in in_place() {
         let end = used + entry.len();
-        // An entry that does not fit is left out whole; 8 KiB of XSCHED_ variables are no honest environment.
+        // An entry that does not fit is left out as a whole. No real environment has 8 KiB of these variables.
         if let Some(room) = bytes.get_mut(used..end + 1) {
             let (text, nul) = room.split_at_mut(entry.len());
             text.copy_from_slice(entry);
@@ -57,10 +58,10 @@ fn remember() {
     REMEMBERED.used.store(used + 1, Ordering::Release);
 }
 
-/// Reads the variables again. True: they are others than the last time.
+/// Reads the variables again. Returns true if they have changed.
 ///
-/// Called when HIP is first used: the runtime reads its own variables then, and who changes the environment at the same
-/// time in another thread changes it under the runtime's hands as well.
+/// Called when HIP is first used: the runtime reads its own variables then, so a thread that changes the environment
+/// at that time disturbs the runtime as well.
 pub(crate) fn refresh() -> bool {
     let mut now = Vec::new();
     for entry in in_place() {
@@ -70,7 +71,7 @@ pub(crate) fn refresh() -> bool {
     if now == changed().unwrap_or_else(remembered) {
         return false;
     }
-    // A few bytes for each first use of HIP in this process and those that it was forked from.
+    // Leaks a few bytes at each first use of HIP, in this process and in those that it was forked from.
     CHANGED.store(Box::into_raw(Box::new(now)), Ordering::Release);
     true
 }
@@ -87,12 +88,12 @@ fn remembered() -> &'static [u8] {
     if used == 0 {
         return &[];
     }
-    // SAFETY: `used` is not zero, so that the constructor has written the bytes and nobody writes them again.
+    // SAFETY: `used` is not zero, so the constructor has written the bytes, and nothing writes them again.
     let bytes: &'static [u8; CAPACITY] = unsafe { &*REMEMBERED.bytes.get() };
     bytes.get(..used - 1).unwrap_or_default()
 }
 
-/// The value of a variable, unless it is empty, which counts as not set.
+/// Returns the value of a variable. An empty one counts as not set.
 pub(crate) fn get(name: &str) -> Option<OsString> {
     with(name, OsStr::to_owned)
 }
@@ -102,7 +103,7 @@ pub(crate) fn is_disabled() -> bool {
     with("XSCHED_DISABLE", protocol::config::is_on).unwrap_or(false)
 }
 
-/// Reads the value of a variable, as [`get`], in place. Allocates nothing.
+/// Calls `read` with the value that [`get`] would return. Allocates nothing.
 pub(crate) fn with<T>(name: &str, read: impl FnOnce(&OsStr) -> T) -> Option<T> {
     let value_in = |entry: &'static [u8]| {
         let value = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
@@ -117,7 +118,7 @@ pub(crate) fn with<T>(name: &str, read: impl FnOnce(&OsStr) -> T) -> Option<T> {
     value.filter(|value| !value.is_empty()).map(read)
 }
 
-/// The entries of the environment itself that begin with `XSCHED_`.
+/// Returns the entries of the environment that begin with `XSCHED_`.
 fn in_place() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: libc keeps `environ` either null or at an array of C strings that a null pointer ends; this runs only
     // while the process starts up, before anything can change it, and where the runtime reads it as well ([`refresh`]).

@@ -39,8 +39,8 @@ use host::thread_qos;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
 use protocol::config::{Config, TestMode};
-use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{CStr, c_int, c_void};
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -51,15 +51,15 @@ use xqueue::{DeviceId, Domain, LaunchConfig, Permission, Scope, Stats, Ticket};
 
 /// The state from the first hook on.
 pub(crate) struct Base {
-    /// Never freed. Replaced as long as nothing was made by it.
+    /// Leaked when it is replaced, which happens only before anything was made from it.
     config: AtomicPtr<Config>,
     pub(crate) kernels: Kernels,
     /// The streams that the program has made, by their handles.
     pub(crate) streams: HandleMap<Stream>,
     /// The destroyed streams, to be reused.
     pub(crate) retired: Mutex<Vec<&'static Stream>>,
-    real: OnceLock<Option<&'static RuntimeFunctions>>,
-    /// Held while the [`Process`] is made.
+    real: OnceLock<&'static RuntimeFunctions>,
+    /// Lets one thread at a time make the [`Process`].
     making: Mutex<()>,
 }
 
@@ -73,8 +73,8 @@ pub(crate) struct Process {
     pub(crate) pools: Pools,
     /// The cooperative launches that the runtime has accepted.
     pub(crate) cooperative: CooperativeCache,
-    /// The prefetches that the runtime has accepted, to each device.
-    pub(crate) prefetches: CooperativeCache,
+    /// The devices to which the runtime has accepted a prefetch, and so accepts all; -1 is the host.
+    pub(crate) prefetches: Mutex<BTreeSet<c_int>>,
     /// The occupancy functions, if the runtime has them.
     pub(crate) occupancy: Option<occupancy::Functions>,
     /// The functions that return kernel names, if the runtime has them.
@@ -206,12 +206,11 @@ impl Base {
     /// Returns the functions of the runtime, if it has them all and a device.
     pub(crate) fn real(&self) -> Option<&'static RuntimeFunctions> {
         if let Some(real) = self.real.get() {
-            return *real;
+            return Some(real);
         }
-        let real: Option<&'static RuntimeFunctions> =
-            functions::real().map(|real| &*Box::leak(Box::new(real)));
         // Not stored if there is none: a runtime without a device may have one later.
-        if real.is_some() { *self.real.get_or_init(|| real) } else { None }
+        let real = functions::real()?;
+        Some(self.real.get_or_init(|| Box::leak(Box::new(real))))
     }
 }
 
@@ -251,7 +250,7 @@ impl Process {
             graphs: Graphs::new(functions::graphs(), (real.major, real.minor), base.config().auto.enabled),
             pools: Pools::new(functions::current_pool(), functions::following(real)),
             cooperative: CooperativeCache::default(),
-            prefetches: CooperativeCache::default(),
+            prefetches: Mutex::default(),
             occupancy: functions::occupancy(),
             names: functions::names(),
             past: past::Past::default(),

@@ -31,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Lines that a source file may have, and the files that may have more, with the reason.
-const MOST_LINES: usize = 700;
+const MOST_LINES: usize = 600;
 const LONGER_FILES: &[(&str, &str)] = &[];
 
 /// Returns one sentence for each use between crates (normal, build or dev) that is not allowed.

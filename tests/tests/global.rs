@@ -1,4 +1,4 @@
-//! Programs under one `xserver`: who is suspended, who is not, and that nobody waits for ever.
+//! Programs under one `xserver`: which of them is suspended, and that none waits for ever.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

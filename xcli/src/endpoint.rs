@@ -9,9 +9,6 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The longest path that fits a Unix socket address, in bytes.
-const LONGEST: usize = 107;
-
 /// The value of `-a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
@@ -71,7 +68,7 @@ impl Endpoint {
         let default = Self::default_socket;
         let (socket, options) = match (address, instance) {
             (Some(Address::Socket(_)), Some(_)) => {
-                anyhow::bail!("-a with a path and -p both name a server: use one of them")
+                return Err(Error::Usage("-a with a path and -p both name a server: use one of them").into());
             }
             (Some(Address::Socket(path)), None) => {
                 let path = std::path::absolute(path)?;
@@ -84,8 +81,9 @@ impl Endpoint {
         let socket = std::path::absolute(socket)?;
         let length = socket.as_os_str().as_bytes().len();
         ensure!(
-            length <= LONGEST,
-            "a socket path can have at most {LONGEST} bytes, but {} has {length}: use a shorter one",
+            length <= socket::LONGEST_PATH,
+            "a socket path can have at most {} bytes, but {} has {length}: use a shorter one",
+            socket::LONGEST_PATH,
             socket.display()
         );
         Ok(Self { socket, options })

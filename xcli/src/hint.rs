@@ -15,17 +15,17 @@ use protocol::ids::{Pid, QueueId};
 #[derive(Debug, clap::Args)]
 #[command(mut_arg("priority", |priority| priority.short('p')))]
 pub struct HintArgs {
-    /// A queue by its number in `xcli list`; needs --pid where several programs have one of that number
+    /// A queue by its number in `xcli list`; needs --pid if several programs have a queue of that number
     #[arg(short = 'x', long = "queue", value_name = "QUEUE", value_parser = queue)]
     queue: Option<u64>,
-    /// A process. Without -x, what concerns queues concerns all that it has now, and a share is its own. A
-    /// slice without -x and --pid is asked for by every process, also by those that come
+    /// A process. Without -x, a hint for queues applies to all queues that the process has now, and -u sets
+    /// the share of the process. -t without -x and --pid applies to every process, also to later ones
     #[arg(long)]
     pid: Option<u32>,
     #[command(flatten)]
     options: HintOptions<true>,
-    /// The server by the name of its instance (here -p is the priority)
-    // Of the same name as the option of all commands, in the place of which it stands.
+    /// The server, by the name of its instance (-p is the priority here)
+    // It replaces the option of all commands that has this name.
     #[arg(long, value_name = "INSTANCE", value_parser = endpoint::instance)]
     instance: Option<String>,
 }

@@ -253,7 +253,7 @@ pub(crate) mod tests {
             4242,
             "infer",
             true,
-            "nobody stands higher on its devices",
+            "nothing ranks higher on its devices",
             vec![
                 queue(7, 10, QueueState::Running, counts(0, 2, 123_456, 0, 0)),
                 queue(8, 10, QueueState::Idle, counts(0, 0, 12, 1, 7)),
@@ -261,7 +261,7 @@ pub(crate) mod tests {
         );
         let train = vec![queue(1, -255, QueueState::Suspended, counts(4096, 0, 99, 1_234_567, 812_345))];
         let train = client(31_337, "train.py", false, "queue 7 of pid 4242 has priority 10 > -255", train);
-        let fresh = client(5, "fresh", true, "nobody stands higher on its devices", vec![]);
+        let fresh = client(5, "fresh", true, "nothing ranks higher on its devices", vec![]);
         List { server, clients: vec![infer, train, fresh], held: vec![] }
     }
 

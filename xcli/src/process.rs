@@ -3,8 +3,6 @@
 
 use crate::error::Error;
 use host::process::Status;
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
 use std::fs;
 
 /// Reads the name of a process. It can hold control characters: make it [plain](crate::table::plain) for a
@@ -31,10 +29,8 @@ pub fn status(pid: u32) -> Result<Status, Error> {
 }
 
 fn unseen(pid: u32) -> Error {
-    let number = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // A hidden process looks like a missing one in /proc; signal 0 tells the two apart.
-    let exists = number.map(test_kill_process).is_some_and(|sent| matches!(sent, Ok(()) | Err(Errno::PERM)));
-    if exists { Error::HiddenProcess(pid) } else { Error::NoProcess(pid) }
+    // A hidden process looks like a missing one in /proc.
+    if host::process::exists(pid) { Error::HiddenProcess(pid) } else { Error::NoProcess(pid) }
 }
 
 #[cfg(test)]

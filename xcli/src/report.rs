@@ -96,9 +96,8 @@ pub fn run(args: &ReportArgs, endpoint: &Endpoint) -> anyhow::Result<ExitCode> {
             return Err(Error::Usage("nothing was done").into());
         }
     }
-    let mut report = make(args, endpoint.clone());
-    let gpus = within(Ok(LOOK), || Machine::look(None)).map(|machine| machine.gpus).unwrap_or_default();
-    Words::new(gpus.iter().map(|gpu| gpu.gpu_id)).redact(&mut report.parts);
+    let (mut report, gpus) = make(args, endpoint.clone());
+    Words::new(gpus).redact(&mut report.parts);
     for (name, good, error) in report.parts.state() {
         if !good {
             warn(format_args!("{name}: {}", plain(error.unwrap_or("the part is missing"))));
@@ -155,18 +154,20 @@ fn either<T>(made: Result<T, Error>) -> (Option<T>, Option<String>) {
     }
 }
 
-fn make(args: &ReportArgs, endpoint: Endpoint) -> Report {
+/// Makes all parts. Returns the driver's numbers of the GPUs with the report, which is not redacted yet.
+fn make(args: &ReportArgs, endpoint: Endpoint) -> (Report, Vec<u32>) {
     let budget = Budget::new(TOTAL);
     let look = || budget.at_most(LOOK);
     let time = || budget.at_most(MEASURE);
-    let mut simulated = false;
+    let (mut simulated, mut gpus) = (false, Vec::new());
     let versions = part("versions", || {
         match within(look(), || {
             let machine = Machine::look(None);
-            (machine.simulated, versions::look(&machine))
+            let gpus: Vec<u32> = machine.gpus.iter().map(|gpu| gpu.gpu_id).collect();
+            (machine.simulated, gpus, versions::look(&machine))
         }) {
-            Ok((is_simulated, (versions, error))) => {
-                simulated = is_simulated;
+            Ok((is_simulated, found, (versions, error))) => {
+                (simulated, gpus) = (is_simulated, found);
                 (Some(versions), error)
             }
             Err(error) => (None, Some(error.to_string())),
@@ -201,7 +202,7 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> Report {
         conforming(measure::card::<Conformance>(&words, time()))
     });
     let parts = Parts { versions, doctor, devices, launch_path, window, holds, conformance };
-    Report {
+    let report = Report {
         format: FORMAT,
         about: "A report of giveway about one machine, made by `xcli report`".to_owned(),
         contains: CONTAINS.map(str::to_owned).into(),
@@ -213,7 +214,8 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> Report {
         seconds: budget.spent().as_secs_f64(),
         holds: parts.holds(),
         parts,
-    }
+    };
+    (report, gpus)
 }
 
 /// The first mechanism that works.

@@ -205,8 +205,8 @@ fn spawn(program: &Path, socket: &Path, log: &File) -> anyhow::Result<Child> {
 }
 
 fn is_for_the_program(name: &OsStr) -> bool {
-    let kept = ["XSCHED_TEST", "XSCHED_LOG_LEVEL", "XSCHED_STARVATION_MS"];
-    name == "LD_PRELOAD" || name.as_bytes().starts_with(b"XSCHED_") && kept.iter().all(|kept| name != *kept)
+    let is_for_the_server = || protocol::config::SERVER_VARIABLES.iter().any(|kept| name == *kept);
+    name == "LD_PRELOAD" || name.as_bytes().starts_with(b"XSCHED_") && !is_for_the_server()
 }
 
 /// The last line that the server has logged since position `since`, as the end of a sentence.

@@ -234,8 +234,8 @@ impl Domain {
         self.core.watcher.wake();
     }
 
-    /// Forgets the times observed so far, because the process's hardware queues are being evicted or
-    /// restored: these times teach and foretell nothing.
+    /// Forgets the times observed so far: the process's hardware queues are being evicted or restored, and
+    /// interrupted commands show neither how long they take nor when they end.
     pub fn forget_times(&self) {
         self.core.each_queue(Scope::Process, |queue| {
             queue.hot.flight.forget_times();

@@ -26,7 +26,7 @@ fn main() {
         low.ready(0);
         let (mut stops, mut resumes) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            // The server sleeps by now, as it does when somebody turns ready.
+            // The server sleeps by now, as it does when a client turns ready.
             let start = Instant::now();
             while start.elapsed() < Duration::from_micros(100) {
                 spin_loop();

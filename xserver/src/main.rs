@@ -20,8 +20,8 @@ use xserver::{Endpoint, Options, Server, Unused, log};
 ///
 /// It listens on a Unix socket that only its own user and root can use: XSCHED_SOCKET, or
 /// xsched/INSTANCE.sock in /run (root), /run/user/UID or /tmp/xsched-UID. XSCHED_LOG_LEVEL (default: info)
-/// sets the detail of its log on standard error. It runs at normal CPU priority; if the CPUs are busy, run
-/// `chrt -f 1 xserver`, so that it decides in time.
+/// sets the detail of its log on standard error. With CAP_SYS_NICE (root has it) it decides at the lowest
+/// real-time priority; without that right, run `chrt -f 1 xserver` if the CPUs are busy.
 ///
 /// It also suspends processes that were not preloaded (`xcli suspend`), with its own rights to trace them.
 /// When it ends, they resume.
@@ -65,7 +65,7 @@ fn run(cli: Cli) -> Result<()> {
     let (config, faults) = Config::read(|name| std::env::var_os(name), registry::BUILT);
     // The library reports errors in its own variables.
     for fault in faults.iter().filter(|fault| {
-        ["XSCHED_SOCKET", "XSCHED_LOG_LEVEL", "XSCHED_TEST", "XSCHED_STARVATION_MS"].contains(&fault.var)
+        fault.var == "XSCHED_SOCKET" || protocol::config::SERVER_VARIABLES.contains(&fault.var)
     }) {
         let _ = writeln!(stderr(), "xserver: {fault}");
     }

@@ -7,7 +7,6 @@ use host::user::is_same;
 use protocol::ids::Pid;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::process::test_kill_process;
 use std::io;
 use std::mem::MaybeUninit;
 
@@ -101,15 +100,9 @@ pub(crate) fn process(socket: &OwnedFd, credentials: &Credentials) -> Result<Opt
     match Handle::open(credentials.pid) {
         Ok(handle) => Ok(Some(handle)),
         // A process that /proc hides looks like a missing one.
-        Err(_) if exists(credentials.pid) => Ok(None),
+        Err(_) if host::process::exists(credentials.pid) => Ok(None),
         Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::SRCH)),
     }
-}
-
-/// Returns true if there is a process with this number.
-fn exists(pid: u32) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    pid.map(test_kill_process).is_some_and(|sent| matches!(sent, Ok(()) | Err(Errno::PERM)))
 }
 
 /// Reads a socket option whose value consists of integers.

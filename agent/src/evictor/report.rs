@@ -91,7 +91,7 @@ impl Logged {
             return;
         }
         match errno.0 {
-            // Whoever found this out has logged it.
+            // The program has made a further context: not a failure of the driver.
             libc::EOPNOTSUPP => {}
             libc::ETIME => tracing::error!(
                 "a queue did not come off the hardware in time ({errno}), so the driver resets the GPU: level 1 from now on"

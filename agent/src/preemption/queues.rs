@@ -40,7 +40,7 @@ pub struct HardwareQueues {
     never: Option<Refusal>,
     /// The devices' capabilities, by their KFD ids.
     devices: Mutex<BTreeMap<u32, Result<Capability, Refusal>>>,
-    /// Held during a measurement.
+    /// Lets one measurement run at a time.
     measuring: Mutex<()>,
     inputs: &'static Inputs,
 }
@@ -312,9 +312,9 @@ impl HardwareQueues {
                 Some(Ok(capability)) => Ok(*capability),
                 Some(Err(refusal)) => Err(refusal.to_string()),
                 None if !self.inputs.has_server_answered() => Err(format!(
-                    "what a hold costs on GPU {gpu_id} is not known before an xserver has answered"
+                    "the cost of an eviction on GPU {gpu_id} is not known until an xserver has answered"
                 )),
-                None => Err(format!("what a hold costs on GPU {gpu_id} has not been measured yet")),
+                None => Err(format!("the cost of an eviction on GPU {gpu_id} has not been measured yet")),
             })
             .collect()
     }

@@ -267,7 +267,7 @@ structs! {
     /// A three-dimensional copy by `hipDrvMemcpy3D`, from 6.0 on.
     ///
     /// Up to 5.7 the coordinates are 32 bits wide and the structure has 128 bytes ([`HIP_MEMCPY3D_R5`]):
-    /// whoever reads or copies it has to know the runtime's release.
+    /// code that reads or copies it has to know the runtime's release.
     HIP_MEMCPY3D: 184 {
         /// Source offset in a row, in bytes.
         src_x_in_bytes: usize => 0,

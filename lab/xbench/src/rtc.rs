@@ -223,7 +223,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     /// Held from writing a program file to the end of its run: a child forked by another test in between
-    /// would inherit the open file, and the kernel refuses to execute a file that somebody has open for
+    /// would inherit the open file, and the kernel refuses to execute a file that a process has open for
     /// writing.
     static FORK: std::sync::Mutex<()> = std::sync::Mutex::new(());
 

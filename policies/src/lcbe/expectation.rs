@@ -19,7 +19,7 @@ pub(super) struct Settings {
     pub lead: Duration,
     /// The time after a hinted time for which the device stays clear.
     pub grace: Duration,
-    /// The share of time in which a device may be kept free in vain.
+    /// The share of time in which a device may be kept free for work that does not come.
     pub waste: f64,
     /// True if arrivals are learnt.
     pub learn: bool,

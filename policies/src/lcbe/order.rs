@@ -156,7 +156,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Ranks the entities of a class one after the other if there are slices, and lets nobody rank above
+    /// Ranks the entities of a class one after the other if there are slices, and lets no entity rank above
     /// those that must not be interrupted. `slice_of` gives the class and the slice of an entity, and true if
     /// it must not be interrupted. Returns the time at which the first slice ends for which another entity
     /// waits.

@@ -105,6 +105,7 @@ fn bad_value_keeps_the_default_and_is_named_with_its_range() {
         ("XSCHED_AUTO_XQUEUE_LAXITY", "-1", ">= 0"),
         ("XSCHED_AUTO_XQUEUE_LAXITY", "5000,-10,256", "or with two priorities"),
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "no", "ON, OFF, 1, 0"),
+        ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "01", "ON, OFF, 1, 0"),
         ("XSCHED_AUTO_XQUEUE_JOB", "train", ">= 0"),
         ("XSCHED_AUTO_XQUEUE_CAP", "0", "1..100"),
         ("XSCHED_AUTO_XQUEUE_CAP", "101", "1..100"),

@@ -53,9 +53,6 @@ impl fmt::Debug for Variable {
 
 const SWITCH: &str = "ON, OFF, 1, 0";
 
-/// The longest path that fits a Unix socket address.
-const SOCKET_PATH: usize = 107;
-
 impl Variable {
     /// Parses a value into the configuration.
     pub(super) fn read(
@@ -178,7 +175,7 @@ const AFTER_HINTS: &[Variable] = &[
         name: "XSCHED_STARVATION_MS",
         values: "a whole number >= 0",
         default: "0, off",
-        meaning: "After so many milliseconds of waiting whoever waits runs for a moment, under policies that go by \
+        meaning: "After so many milliseconds of waiting, a waiting program runs for a moment, under policies that go by \
                   priority. Read by who decides: `xserver`, or the library where it decides itself.",
         read: Read::Setting(|config, value, _| set(count(value, 0), |ms| config.starvation_ms = ms)),
     },
@@ -233,10 +230,10 @@ const AFTER_HINTS: &[Variable] = &[
         name: "XSCHED_SOCKET",
         values: "a path of at most 107 bytes",
         default: "`xsched/50000.sock` in `/run` (root), `/run/user/UID` or `/tmp/xsched-UID`",
-        meaning: "The socket of `xserver`. `xserver` and `xcli` refuse the directory of the default path, whoever names the path, unless it \
+        meaning: "The socket of `xserver`. `xserver` and `xcli` refuse the directory of the default path, even if it is named explicitly, unless it \
                   belongs to the user and has the mode 700; they do not check other directories.",
         read: Read::Setting(|config, value, _| {
-            let fits = value.as_bytes().len() <= SOCKET_PATH;
+            let fits = value.as_bytes().len() <= crate::socket::LONGEST_PATH;
             set(path(value).filter(|_| fits), |path| config.socket = Some(path))
         }),
     },

@@ -146,10 +146,11 @@ impl HintSpec {
                 number.filter(|number| range.contains(number)).and_then(self.update)
             }
             Values::Word(words) => {
-                let number = number.filter(|number| words.iter().any(|(_, known)| known == number));
-                number
-                    .and_then(|number| self.from_number(number))
-                    .or_else(|| self.word(words, &value.to_lowercase()))
+                let of_number = words.iter().find(|(_, number)| number.to_string() == value);
+                of_number.map_or_else(
+                    || self.word(words, &value.to_lowercase()),
+                    |(_, number)| self.from_number(*number),
+                )
             }
             Values::Laxity => {
                 let laxity = match number {

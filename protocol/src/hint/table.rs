@@ -25,7 +25,7 @@ use std::time::Duration;
 /// makes, the specification.
 macro_rules! hints {
     ($($(#[$doc:meta])* $variant:ident $(($value:ident: $type:ty))? => $apply:expr, $spec:expr;)*) => {
-        /// An update of one hint. It holds until somebody updates the same hint again.
+        /// An update of one hint. It holds until the same hint is updated again.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum HintUpdate {
@@ -84,16 +84,16 @@ const POSITIVE: RangeInclusive<i128> = 1..=i64::MAX as i128;
 const SWITCH: &[(&str, i128)] = &[("on", 1), ("off", 0)];
 
 hints! {
-    /// Priority of a queue. The process itself does not learn of a hint from outside: with
-    /// [`Priority::NO_EXECUTE`] it still launches from one of several queues, which only counts for nothing.
-    /// A queue that the process itself holds by that priority cannot get another one.
+    /// Priority of a queue. A process does not see hints from outside: the scheduler ignores a queue that such a
+    /// hint sets to [`Priority::NO_EXECUTE`], but the process still launches from it while it may run. If the
+    /// process itself has set that priority, a hint cannot change it.
     Priority(value: Priority) => |hints, _| hints.priority = value,
     HintSpec {
         name: "priority",
         short: None,
         placeholder: "N",
-        meaning: "priority of the queue, from -255 to 255: a bigger number is more urgent; a process of which all queues \
-                  have -256 never runs",
+        meaning: "priority of the queue, from -255 to 255: a bigger number is more urgent; a process whose queues all have \
+                  -256 never runs",
         scope: Scope::Queue,
         values: number(Priority::RANGE),
         take_back: None,
@@ -246,7 +246,7 @@ hints! {
         name: "class",
         short: None,
         placeholder: "CLASS",
-        meaning: "class of the queue, latency-critical or best-effort, which goes before its priority, for LCBE",
+        meaning: "class of the queue, latency-critical or best-effort, which overrides its priority, for LCBE",
         scope: Scope::Queue,
         values: Values::Word(&[("latency-critical", 1), ("best-effort", 2), ("none", 0)]),
         take_back: Some((0, HintUpdate::Class(None))),

@@ -273,7 +273,7 @@ impl Session {
 
 fn kind(queue_type: u32) -> KfdQueueType {
     match queue_type {
-        driver::QUEUE_TYPE_COMPUTE | driver::QUEUE_TYPE_COMPUTE_AQL => KfdQueueType::Compute,
+        _ if hal_kfd::queue::is_compute(queue_type) => KfdQueueType::Compute,
         driver::QUEUE_TYPE_SDMA | driver::QUEUE_TYPE_SDMA_XGMI | driver::QUEUE_TYPE_SDMA_BY_ENG_ID => {
             KfdQueueType::Sdma
         }

@@ -9,7 +9,7 @@ use super::defer::{self, after_all_if};
 use super::{copy, turn};
 use crate::boundary::Call;
 use crate::process::streams::Target;
-use crate::process::{self, Process, cooperative_cache};
+use crate::process::{self, Process};
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Deferral, Rows};
 use hal_hip::real::RuntimeFunctions;
@@ -396,11 +396,6 @@ pub(crate) unsafe fn with_stream(
 /// The destination of a prefetch to the host.
 const HOST: c_int = -1;
 
-/// Returns the key under which an accepted prefetch to the device is kept.
-fn prefetched(device: c_int) -> cooperative_cache::Shape {
-    (0, device as u32, 0, 0)
-}
-
 /// `hipMemPrefetchAsync`
 pub(crate) unsafe fn prefetch(
     call: Call<pfn::hipMemPrefetchAsync>,
@@ -419,15 +414,14 @@ pub(crate) unsafe fn prefetch(
         }
         // Some runtimes and devices refuse prefetches, by the call's error.
         Deferral::if_certain(
-            process.prefetches.is_accepted(prefetched(device), count as u64)
-                && memory::is_managed(process.real, address, count),
+            process.prefetches.lock().contains(&device) && memory::is_managed(process.real, address, count),
         )
     };
     let invoke = move |real: pfn::hipMemPrefetchAsync, stream| {
         // SAFETY: the arguments are the caller's own.
         let code = unsafe { real(address, count, device, stream) };
         if let Some(process) = process::get().filter(|_| code == hipSuccess) {
-            process.prefetches.accepted(prefetched(device), u64::MAX);
+            process.prefetches.lock().insert(device);
         }
         code
     };

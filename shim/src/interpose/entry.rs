@@ -79,7 +79,10 @@ impl Entry {
 
 /// Makes the entries known to [`find`] and [`all`].
 pub(crate) fn register(entries: &'static Entries) {
-    ENTRIES.store(ptr::from_ref(entries).cast_mut(), Ordering::Release);
+    // Each look-up of the program comes here: only the first one writes the shared word.
+    if ENTRIES.load(Ordering::Relaxed).is_null() {
+        ENTRIES.store(ptr::from_ref(entries).cast_mut(), Ordering::Release);
+    }
 }
 
 /// Returns the entry of a name, if this library exports it. Allocates nothing.

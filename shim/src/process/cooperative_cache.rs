@@ -1,7 +1,6 @@
 //! The cooperative launches that the runtime has accepted, and so accepts again. It refuses a launch with
 //! more blocks than fit on the device at once, by the call's error. Only a launch that is not larger than an
-//! accepted one may therefore be deferred. Prefetches to a device are accepted all or none, and are kept in a
-//! cache of their own.
+//! accepted one may therefore be deferred.
 
 use hal_hip::layout::Kernel;
 use parking_lot::Mutex;

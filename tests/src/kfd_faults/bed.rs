@@ -20,7 +20,7 @@ pub const MECHANISMS: [&str; 2] = ["update-queue", "debug-trap"];
 /// For how long a program runs at most before it counts as hung; a soak lasts.
 const LIMIT: Duration = Duration::from_secs(3600);
 /// The library's line about a server that is late.
-const LATE: &str = "it has not answered for its lease";
+const LATE: &str = "it has not renewed its lease";
 /// Lines that somebody is to see.
 const COMPLAINTS: [&str; 2] = ["xsched: warn: ", "xsched: error: "];
 

@@ -88,9 +88,8 @@ impl XQueue {
         }
     }
 
-    /// Moves the frontier for the worker, which releases the submit lock where nothing is left before it
-    /// wakes: a thread that waited for the last command may take this thread's processor, wait for the
-    /// device, and then find an unused lock taken.
+    /// Moves the frontier for the worker. If nothing is left, releases the submit lock before it wakes waiters:
+    /// a woken thread may preempt this one, and would find the lock held although nobody launches.
     fn finish_and_free<'s>(&self, submit: Submit<'s>, spare: Option<CommandMemory>) -> Option<Submit<'s>> {
         let wakes = self.move_frontier(spare);
         let submit = Some(submit).filter(|_| self.frontier() != Ticket::NONE);

@@ -199,8 +199,8 @@ impl Intervals {
         (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
     }
 
-    /// Forgets the observed times, because the device stood for a while, or will: they teach and foretell
-    /// nothing.
+    /// Forgets the observed times: the device was, or will be, interrupted, so they show neither how long
+    /// commands take nor when they end.
     pub(crate) fn forget_times(&mut self) {
         self.unstarted = None;
         self.running = None;

@@ -67,7 +67,7 @@ impl Drop for CommandMemory {
 
 impl fmt::Debug for CommandMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Spare")
+        f.write_str("CommandMemory")
     }
 }
 

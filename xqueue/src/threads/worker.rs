@@ -118,11 +118,10 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Learns from a sleep that should have lasted `planned` and lasted `lasted`. The longest lateness
-    /// counts, and is forgotten slowly: the device idles for as long as one sleep is late, and a processor
-    /// spins for as long as the others were not.
-    fn learn(&mut self, meant: Duration, lasted: Duration) {
-        let late = lasted.saturating_sub(meant).min(LATEST);
+    /// Learns from a sleep that was planned to last `planned` and lasted `lasted`. Keeps the longest lateness,
+    /// and forgets it slowly: with too small a value the device idles, with too large a one the worker spins.
+    fn learn(&mut self, planned: Duration, lasted: Duration) {
+        let late = lasted.saturating_sub(planned).min(LATEST);
         self.most = late.max(self.most - self.most / 256);
     }
 
@@ -162,8 +161,8 @@ impl Pause {
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
-        // A device that would soon be idle, or a command whose start has to be seen, is worth a processor;
-        // for a while only, because the estimate is the least of recent times.
+        // Spinning is worth a processor if the device would soon be idle, or if the start of the next command
+        // has to be seen; only for a while, because the estimate is the minimum of recent times.
         let worth = expected.next_fresh || all <= urgent + SHORT;
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
     }

@@ -101,8 +101,8 @@ fn word(ready: bool, idle: bool, watched: bool) -> u32 {
     bit(ready, EVENT_READY) | bit(idle, EVENT_IDLE) | bit(watched, EVENT_PROGRESS)
 }
 
-/// Returns true if an idle queue that turns ready could change a decision: the unit has no other work, the queue is more urgent than the
-/// work, the unit has no work on that device, or its queues have hints.
+/// Returns true if an idle queue that turns ready could change a decision: the unit has no other work, the queue
+/// is more urgent than the work, the unit has no work on that device, or its queues have hints.
 fn ready(
     unit: &SchedEntity,
     uses: &[DeviceUse],
@@ -114,10 +114,12 @@ fn ready(
     let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, unit.linger));
     let busy = |device| uses.iter().any(|used| used.busy && devices[used.device] == device);
     let differs = |queue: &QueueStatus| queue.priority > unit.priority || !busy(queue.device);
-    idle.any(|queue| !unit.ready || hinted(queues) || differs(queue))
+    let hinted = hinted(queues);
+    idle.any(|queue| !unit.ready || hinted || differs(queue))
 }
 
-/// Returns true if the unit could rank lower while it has work: another queue may be ready then that is less urgent or has hints.
+/// Returns true if the unit could rank lower while it has work: another queue may be ready then that is less
+/// urgent or has hints.
 fn may_fall(unit: &SchedEntity, queues: &[QueueStatus]) -> bool {
     unit.ready && (unit.floor < unit.priority || queues.len() > 1 && hinted(queues))
 }
