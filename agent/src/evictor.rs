@@ -3,7 +3,7 @@
 //!
 //! The permission has stopped the launches before the evictor runs. Work in flight then ends by itself, or
 //! its queues are evicted until the process may run again, whichever is expected to cost less
-//! ([`Costs::pays`]). Every thread that sees the permission change calls [`Evictor::step`], and calls it
+//! ([`Costs::decide`]). Every thread that sees the permission change calls [`Evictor::step`], and calls it
 //! again when the result says so. Each step reads the permission again under the lock, so the last thread to
 //! read it decides. No step calls HIP.
 //!
@@ -211,7 +211,7 @@ impl State {
             self.learnt |= learnt;
             domain.forget_times();
             if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
-                costs.restore.learn(outcome.took);
+                costs.learn_restore(outcome.took);
             }
             match outcome.error {
                 Some(errno) if outcome.unsettled == 0 => self.logged.repeated(errno),
@@ -264,7 +264,7 @@ impl State {
         }
         if let Phase::Begun { until } = self.phase {
             self.phase = if always || outstanding.commands != 0 {
-                self.choose(domain, now, outstanding, permission, always)
+                self.choose(queues, domain, now, outstanding, permission, always)
             } else if outstanding.launching && now >= until {
                 Phase::Waiting { until: None, checks: 0 }
             } else if outstanding.launching {
@@ -305,6 +305,7 @@ impl State {
     /// Chooses between evicting the work in flight and waiting for it.
     fn choose(
         &mut self,
+        queues: &HardwareQueues,
         domain: &Domain,
         now: Instant,
         outstanding: Outstanding,
@@ -313,11 +314,14 @@ impl State {
     ) -> Phase {
         self.report.expected = outstanding.remaining;
         let costs = self.costs.get_or_insert_default();
-        let evicts = always || costs.pays(outstanding.remaining, permission.bystanders());
+        let with_work = queues.count_with_work();
+        let evicts = costs.decide(with_work, outstanding.remaining, permission.bystanders()) || always;
+        let [evict, restore] = costs.medians();
         tracing::trace!(
             expected_us = outstanding.remaining.map(|expected| expected.as_micros() as u64),
-            hold_us = costs.evict.median().as_micros() as u64,
-            release_us = costs.restore.median().as_micros() as u64,
+            hold_us = evict.as_micros() as u64,
+            release_us = restore.as_micros() as u64,
+            queues = with_work,
             bystanders = permission.bystanders(),
             holds = evicts,
             "suspended"
@@ -330,7 +334,6 @@ impl State {
         domain.wake_watcher();
         // If the work still runs when an eviction would have paid, its expected duration was wrong.
         let until = now + outstanding.remaining.unwrap_or_default() + costs.both();
-        costs.fade();
         Phase::Waiting { until: Some(until), checks: 0 }
     }
 
@@ -363,7 +366,7 @@ impl State {
             self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
             self.report.evictions += u64::from(first || self.report.evictions == 0);
             if let Some(costs) = self.costs.as_mut().filter(|_| first) {
-                costs.evict.learn(outcome.took);
+                costs.learn_eviction(outcome.took);
             }
         }
         self.phase = Phase::Evicted { pause };

@@ -370,6 +370,17 @@ impl Registry {
         outcome
     }
 
+    /// Counts the compute queues of all devices that have work.
+    ///
+    /// # Safety
+    /// The same as for [`Registry::evict`].
+    pub unsafe fn count_with_work(&self) -> usize {
+        let inner = self.lock();
+        // SAFETY: a destruction takes this lock first, so that the queue is alive; it belongs to this process
+        // by the precondition.
+        inner.queues.values().filter(|queue| queue.is_compute() && unsafe { queue.has_work() }).count()
+    }
+
     /// Returns for each device the compute queue that is most likely to be idle, and true if it is idle.
     ///
     /// # Safety

@@ -36,8 +36,9 @@ impl Report {
         words.waits.store(self.waits, Ordering::Relaxed);
         words.failures.store(self.failures, Ordering::Relaxed);
         words.expected_ns.store(self.expected.map_or(UNKNOWN, nanos), Ordering::Relaxed);
-        words.hold_ns.store(nanos(costs.evict.median()), Ordering::Relaxed);
-        words.release_ns.store(nanos(costs.restore.median()), Ordering::Relaxed);
+        let [evict, restore] = costs.medians();
+        words.hold_ns.store(nanos(evict), Ordering::Relaxed);
+        words.release_ns.store(nanos(restore), Ordering::Relaxed);
         if let Some((asked, answered)) = self.last.take() {
             // `Instant` and the server's clock run at the same rate, but may differ by an offset.
             let (instant, time) = (Instant::now(), link.now());

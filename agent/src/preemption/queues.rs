@@ -108,6 +108,12 @@ impl HardwareQueues {
         unsafe { self.registry.evict(gpu_id) }
     }
 
+    /// Counts the compute queues that have work, which an eviction would evict.
+    pub(crate) fn count_with_work(&self) -> usize {
+        // SAFETY: `new` requires what the registry does.
+        unsafe { self.registry.count_with_work() }
+    }
+
     /// Returns the write positions of all devices' queues.
     pub(crate) fn mark_all(&self) -> Vec<Marker> {
         // SAFETY: `new` requires what the registry does.

@@ -90,6 +90,9 @@ fn compute_queues_with_work_are_evicted_and_restored_unchanged() {
         let elsewhere = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 3);
         let before = bench.kernel.queue(busy);
         bench.kernel.asked();
+        // SAFETY: the indices live as long as the bench.
+        let with_work = unsafe { bench.registry.count_with_work() };
+        assert_eq!(with_work, 2, "of both devices, without the SDMA queue");
         let outcome = bench.evict();
         assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (1, 0, None), "{kind:?}");
         assert_eq!([busy, idle, sdma, elsewhere].map(|id| bench.kernel.runs(id)), [false, true, true, true]);
