@@ -42,6 +42,32 @@ impl From<Errno> for io::Error {
 }
 
 /// Executes ioctls of the KFD.
+///
+/// [`Kfd`] is the real driver. A test can put its own in place:
+///
+/// ```
+/// use hal_kfd::{Errno, Kernel, KernelExt};
+/// use hip_sys::kfd::{GetVersion, Ioctl, Plain};
+///
+/// /// A driver that knows one request.
+/// #[derive(Debug)]
+/// struct OnlyVersion;
+///
+/// impl Kernel for OnlyVersion {
+///     fn execute(&self, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
+///         if command != GetVersion::COMMAND {
+///             return Err(Errno(libc::ENOTTY));
+///         }
+///         let version = GetVersion { major: 1, minor: 14 };
+///         argument.copy_from_slice(version.as_bytes());
+///         Ok(0)
+///     }
+/// }
+///
+/// let mut version = GetVersion::default();
+/// assert!(OnlyVersion.call(&mut version).is_ok());
+/// assert_eq!((version.major, version.minor), (1, 14));
+/// ```
 pub trait Kernel: Send + Sync + fmt::Debug {
     /// Executes `command` with this argument, which the driver may change. Returns the result of the call.
     ///

@@ -54,6 +54,31 @@ impl Device {
 
 /// Reads the driver's files: below a folder of this process, or as another process sees them, which are not
 /// trusted.
+///
+/// ```
+/// use hal_kfd::topology::{Files, devices_in};
+/// use std::{io, path::Path};
+///
+/// /// A machine with one GPU, without a file on a disk.
+/// struct OneGpu;
+///
+/// impl Files for OneGpu {
+///     fn text(&self, path: &Path) -> io::Result<String> {
+///         match path.to_str() {
+///             Some("kfd/topology/nodes/1/gpu_id") => Ok("4711\n".to_owned()),
+///             Some("kfd/topology/nodes/1/properties") => Ok("simd_count 416\n".to_owned()),
+///             _ => Err(io::ErrorKind::NotFound.into()),
+///         }
+///     }
+///
+///     fn names(&self, _: &Path) -> io::Result<Vec<String>> {
+///         Ok(vec!["1".to_owned()])
+///     }
+/// }
+///
+/// let devices = devices_in(&OneGpu, Path::new("kfd"));
+/// assert_eq!((devices[0].gpu_id, devices[0].property("simd_count")), (4711, Some(416)));
+/// ```
 pub trait Files {
     /// Returns the contents of a file.
     ///
