@@ -1,7 +1,7 @@
 //! `XSCHED_TEST=chaos:SEED`: suspends and resumes the whole process at random, and evicts its queues
 //! meanwhile.
 
-use crate::shared::{Shared, block_signals};
+use crate::shared::Shared;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xqueue::{Domain, Permission};
@@ -24,7 +24,7 @@ pub(crate) fn start(domain: &'static Domain, shared: &Arc<Shared>, seed: u64) {
 fn run(domain: &Domain, shared: &Shared, seed: u64) {
     let host = shared.preemption.host();
     host.adopt_thread();
-    block_signals();
+    host::signals::block_all();
     let mut seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut up_to = |micros: u64| {
         seed ^= seed << 13;

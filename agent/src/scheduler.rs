@@ -8,7 +8,7 @@
 use crate::evictor::EvictionPause;
 use crate::host::Host;
 use crate::preemption::Preemption;
-use crate::shared::{Decider, Shared, block_signals};
+use crate::shared::{Decider, Shared};
 use crate::{chaos, local, server};
 use policies::registry;
 use protocol::config::{SchedulerKind, TestMode};
@@ -157,7 +157,7 @@ impl Scheduler {
 fn run(domain: &'static Domain, shared: &Arc<Shared>) {
     let host = shared.preemption.host();
     host.adopt_thread();
-    block_signals();
+    host::signals::block_all();
     let mut client = None;
     loop {
         let state = shared.state.lock();

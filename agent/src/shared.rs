@@ -6,8 +6,6 @@ use crate::preemption::Preemption;
 use parking_lot::{Condvar, Mutex};
 use policies::registry::Row;
 use protocol::hint::ProcessHints;
-use std::mem::MaybeUninit;
-use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 use xqueue::Observer;
 
@@ -145,15 +143,5 @@ impl Observer for Shared {
     fn turned_idle(&self, _: xqueue::QueueId, tag: usize) {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, ServerLink::turned_idle) }
-    }
-}
-
-/// Blocks all signals on the calling thread of the library: the program's threads are to receive them.
-pub(crate) fn block_signals() {
-    let mut all = MaybeUninit::uninit();
-    // SAFETY: the first call fills the set, the second reads it and changes only this thread's mask.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), ptr::null_mut());
     }
 }

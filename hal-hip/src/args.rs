@@ -39,7 +39,6 @@ enum Form {
 /// The reason why a launch's arguments cannot be copied. The call is then made with the caller's own, so that
 /// the runtime gives its own answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CopyError {
     /// Both `kernelParams` and `extra` are given.
     Both,
@@ -67,8 +66,6 @@ impl fmt::Display for CopyError {
         })
     }
 }
-
-impl std::error::Error for CopyError {}
 
 impl fmt::Debug for KernelArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

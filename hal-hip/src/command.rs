@@ -2,8 +2,8 @@
 
 use crate::args::{CopyError, KernelArgs};
 use crate::exclusion;
-use crate::handles::Mix;
 use crate::layout::Kernel;
+use crate::mix::Mix;
 use crate::real::result;
 use hip_sys::types::{dim3, hipError_t};
 use std::ffi::c_void;

@@ -18,8 +18,9 @@
 //! [`Kernels`].
 
 use crate::code_object::{Image, NameKey, Processors};
-use crate::handles::{Handles, Mix};
 use crate::layout::{Kernel, Unknown};
+use crate::map::HandleMap;
+use crate::mix::Mix;
 use hip_sys::types::{hipFunction_t, hipModule_t};
 use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
@@ -40,14 +41,16 @@ struct Found {
 }
 
 /// The kernels of a process.
+#[derive(Default)]
 pub struct Kernels {
     /// The handles that have been found.
-    found: Handles<Found>,
+    found: HandleMap<Found>,
     /// The devices; empty until they are set.
     processors: OnceLock<Processors>,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     /// The images by index. An index is reused; the owners that refer to it are removed together with the
     /// image.
@@ -101,29 +104,10 @@ impl std::fmt::Debug for Kernels {
     }
 }
 
-impl Default for Kernels {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Kernels {
     /// Creates an empty map.
-    pub const fn new() -> Self {
-        Self {
-            found: Handles::new(),
-            processors: OnceLock::new(),
-            state: Mutex::new(State {
-                images: Vec::new(),
-                free: Vec::new(),
-                binaries: HashMap::with_hasher(Mix::NEW),
-                modules: HashMap::with_hasher(Mix::NEW),
-                past: HashMap::with_hasher(Mix::NEW),
-                owners: HashMap::with_hasher(Mix::NEW),
-                unentered: Vec::new(),
-                kept: HashSet::with_hasher(Mix::NEW),
-            }),
-        }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Returns the kernel of a handle passed to a launch function, as the device with this index has it. The

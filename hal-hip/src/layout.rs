@@ -19,7 +19,6 @@ pub struct ArgSlot {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     args: Box<[ArgSlot]>,
-    kernarg_size: u32,
 }
 
 impl Layout {
@@ -40,17 +39,12 @@ impl Layout {
         if end as usize > MAX_BYTES {
             return Err(Unknown::TooLarge);
         }
-        Ok(Self { args, kernarg_size })
+        Ok(Self { args })
     }
 
     /// Returns the slots, in the order of the caller's arguments.
     pub fn args(&self) -> &[ArgSlot] {
         &self.args
-    }
-
-    /// Returns the size of the whole segment with the hidden arguments, as the code object states it.
-    pub fn kernarg_size(&self) -> u32 {
-        self.kernarg_size
     }
 
     /// Returns the end of the caller's last argument; at most [`MAX_BYTES`].
@@ -80,7 +74,6 @@ impl Kernel {
 
 /// The reason why no layout is known. The launch is then made with the caller's own arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
 pub enum Unknown {
     /// The function is not registered, or its module was not loaded through an intercepted function.
     NotRegistered,
@@ -134,8 +127,6 @@ impl fmt::Display for Unknown {
     }
 }
 
-impl std::error::Error for Unknown {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,7 +138,7 @@ mod tests {
     #[test]
     fn layout_of_valid_slots_has_their_bytes() {
         let layout = Layout::new(slots(&[(0, 4), (8, 8), (16, 3)]), 64).unwrap();
-        assert_eq!((layout.bytes(), layout.kernarg_size(), layout.args().len()), (19, 64, 3));
+        assert_eq!((layout.bytes(), layout.args().len()), (19, 3));
         assert_eq!(Layout::new(slots(&[]), 0).unwrap().bytes(), 0);
         assert_eq!(Layout::new(slots(&[(0, 4096)]), 4096).unwrap().bytes(), MAX_BYTES);
     }

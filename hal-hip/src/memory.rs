@@ -6,9 +6,9 @@
 
 use crate::real::RuntimeFunctions;
 use hip_sys::types::{
-    HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, MemoryKind, hipMemcpyDefault, hipMemcpyDeviceToDevice,
-    hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipMemcpyKind, hipMemoryType, hipPointerAttribute_t,
-    hipSuccess,
+    HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, MemoryKind, hipError_t, hipMemcpyDefault,
+    hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipMemcpyKind, hipMemoryType,
+    hipPointerAttribute_t, hipSuccess,
 };
 use std::ffi::c_void;
 use std::ptr;
@@ -114,6 +114,14 @@ impl Rows {
     }
 }
 
+/// Returns true if a look-up has succeeded. Otherwise it leaves no last error behind.
+fn is_found(real: &RuntimeFunctions, code: hipError_t) -> bool {
+    if code != hipSuccess {
+        real.reset_last_error();
+    }
+    code == hipSuccess
+}
+
 /// Returns the runtime's attributes of an address, where it knows the memory.
 fn attributes(real: &RuntimeFunctions, address: *const c_void) -> Option<hipPointerAttribute_t> {
     let mut attributes = hipPointerAttribute_t {
@@ -127,11 +135,7 @@ fn attributes(real: &RuntimeFunctions, address: *const c_void) -> Option<hipPoin
     // SAFETY: the function writes one structure to the given place, and looks the address up without
     // following it.
     let code = unsafe { (real.pointer_attributes)(&mut attributes, address) };
-    if code != hipSuccess {
-        real.reset_last_error();
-        return None;
-    }
-    Some(attributes)
+    is_found(real, code).then_some(attributes)
 }
 
 /// Returns the kind of memory at an address; none if it cannot be determined. Leaves no error behind in
@@ -162,11 +166,7 @@ fn address_range(real: &RuntimeFunctions, address: *const c_void) -> Option<(*mu
     let (mut base, mut size) = (ptr::null_mut(), 0_usize);
     // SAFETY: the function writes to the two given places, and looks the address up without following it.
     let code = unsafe { (real.address_range)(&mut base, &mut size, address.cast_mut()) };
-    if code != hipSuccess {
-        real.reset_last_error();
-        return None;
-    }
-    Some((base, size))
+    is_found(real, code).then_some((base, size))
 }
 
 /// Returns the start and the size of the memory that the runtime knows there.
@@ -215,10 +215,7 @@ fn start_of(real: &RuntimeFunctions, address: *const c_void) -> Option<*mut c_vo
     let code = unsafe {
         (real.pointer_attribute)(answer, HIP_POINTER_ATTRIBUTE_RANGE_START_ADDR, address.cast_mut())
     };
-    if code != hipSuccess {
-        real.reset_last_error();
-    }
-    (code == hipSuccess && !start.is_null()).then_some(start)
+    (is_found(real, code) && !start.is_null()).then_some(start)
 }
 
 /// Returns true if the runtime surely refuses a prefetch: of no bytes, of more bytes than a known memory has,
@@ -281,13 +278,8 @@ fn holds(
         Some(Location::Pageable) | None => None,
     };
     match here {
-        Some(here) if here < bytes => {
-            if is_too_much(real, address, bytes, by) {
-                Err(())
-            } else {
-                Ok(None)
-            }
-        }
+        Some(here) if here < bytes && is_too_much(real, address, bytes, by) => Err(()),
+        Some(here) if here < bytes => Ok(None),
         _ => Ok(place),
     }
 }
@@ -448,7 +440,7 @@ pub fn fill_deferral(real: &RuntimeFunctions, dst: *const c_void, bytes: usize) 
     }
 }
 
-fn is_of_a_device(place: Location) -> bool {
+pub(crate) fn is_of_a_device(place: Location) -> bool {
     matches!(place, Location::Device { .. })
 }
 

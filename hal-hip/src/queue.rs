@@ -242,15 +242,9 @@ impl fmt::Debug for HipDevice {
 impl HwDevice for HipDevice {
     fn enter(&self) {
         (self.adopt)();
-        // Only the program's threads handle its signals.
-        let mut all = std::mem::MaybeUninit::uninit();
-        // SAFETY: the first call fills the set that the second one reads; mask and timer slack change for
-        // this thread only.
-        unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), std::ptr::null_mut());
-            libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64);
-        }
+        host::signals::block_all();
+        // SAFETY: the call takes numbers only, and changes the timer slack of this thread.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
         self.real.relax_capture_mode();
         self.real.enter_device(self.device);
     }

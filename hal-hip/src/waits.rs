@@ -7,7 +7,7 @@
 //! a query of the stream followed, to see whether everything is complete. The later releases were read
 //! (hipamd/src/hip_memory.cpp of rocm-5.6.0 to 6.2.2, and of 2025).
 
-use crate::memory::{Location, place};
+use crate::memory::{Location, is_of_a_device, place};
 use crate::real::RuntimeFunctions;
 use hip_sys::types::{
     hipMemcpyDefault, hipMemcpyDeviceToDevice, hipMemcpyDeviceToHost, hipMemcpyHostToDevice, hipMemcpyKind,
@@ -22,10 +22,6 @@ fn waits_always(real: &RuntimeFunctions) -> bool {
 
 fn is_host(place: Option<Location>) -> bool {
     matches!(place, Some(Location::Pinned | Location::Pageable))
-}
-
-fn is_device(place: Option<Location>) -> bool {
-    matches!(place, Some(Location::Device { .. }))
 }
 
 fn is_pageable(place: Option<Location>) -> bool {
@@ -46,7 +42,9 @@ pub fn copy(
     }
     match kind {
         kind if kind == hipMemcpyDeviceToHost => is_host(place(real, dst)),
-        kind if kind == hipMemcpyDefault => is_host(place(real, dst)) && is_device(place(real, src)),
+        kind if kind == hipMemcpyDefault => {
+            is_host(place(real, dst)) && place(real, src).is_some_and(is_of_a_device)
+        }
         kind if kind == hipMemcpyHostToDevice => {
             (real.major, real.minor) <= (6, 2) && is_host(place(real, src))
         }
@@ -82,7 +80,7 @@ pub fn rows(real: &RuntimeFunctions, dst: *const c_void, src: *const c_void, byt
         return false;
     }
     let places = [place(real, dst), place(real, src)];
-    let lands = is_host(places[0]) && is_device(places[1]);
+    let lands = is_host(places[0]) && places[1].is_some_and(is_of_a_device);
     let aside = places.into_iter().all(is_pageable);
     lands || waits_always(real) && !aside && places.iter().all(Option::is_some)
 }

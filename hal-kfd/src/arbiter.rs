@@ -67,15 +67,6 @@ pub fn refused(errno: Errno) -> bool {
     matches!(errno.0, libc::EINVAL | libc::EFAULT | libc::EBADF | libc::ENOTTY | libc::EPERM)
 }
 
-/// The knowledge of the setting in the driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// The last request succeeded.
-    Is(Setting),
-    /// The last request failed: the driver keeps the values, but the state of the hardware is unknown.
-    Unknown,
-}
-
 /// A reason to evict a queue. The queue stays evicted as long as any reason applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evictor {
@@ -93,7 +84,9 @@ pub struct Arbiter {
     requested: Setting,
     /// Bits of [`Evictor`].
     evictors: u8,
-    known: Known,
+    /// The setting in the driver. `None` if the last request failed: the driver keeps the values, but the state
+    /// of the hardware is unknown.
+    known: Option<Setting>,
     /// True if the driver has not confirmed a change that we want. Other failed requests are repeated by the
     /// runtime.
     pending: bool,
@@ -104,8 +97,8 @@ impl Arbiter {
     /// by [`Evictor::Scheduler`] if `evicted` is true.
     pub fn new(requested: Setting, evicted: bool) -> Self {
         let evictors = if evicted { Evictor::Scheduler as u8 } else { 0 };
-        let mut arbiter = Self { requested, evictors, known: Known::Unknown, pending: false };
-        arbiter.known = Known::Is(arbiter.target());
+        let mut arbiter = Self { requested, evictors, known: None, pending: false };
+        arbiter.known = Some(arbiter.target());
         arbiter
     }
 
@@ -126,7 +119,7 @@ impl Arbiter {
 
     /// Returns true if the driver is known to have the target setting.
     pub fn settled(&self) -> bool {
-        self.known == Known::Is(self.target())
+        self.known == Some(self.target())
     }
 
     /// Returns true if a change that we want has not reached the driver.
@@ -136,7 +129,7 @@ impl Arbiter {
 
     /// Returns true if the queue is known to be off the hardware.
     pub fn is_off(&self) -> bool {
-        matches!(self.known, Known::Is(setting) if setting.percentage & SHARE == 0)
+        self.known.is_some_and(|setting| setting.percentage & SHARE == 0)
     }
 
     /// Adds or removes a reason to evict.
@@ -185,14 +178,14 @@ impl Arbiter {
 
     /// Records the answer to a request that [`Arbiter::next`] returned.
     pub fn answered(&mut self, sent: Setting, result: Result<(), Errno>) {
-        self.known = if result.is_ok() { Known::Is(sent) } else { Known::Unknown };
+        self.known = result.ok().map(|()| sent);
         self.pending &= result.is_err();
     }
 
     /// Records the failure of another request that evicts and restores the queue as an update does
     /// (SET_CU_MASK).
     pub fn invalidate(&mut self) {
-        self.known = Known::Unknown;
+        self.known = None;
         self.pending |= self.held();
     }
 }

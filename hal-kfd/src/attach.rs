@@ -115,14 +115,6 @@ impl Attachment {
         self.traced(|pid| session::resume(&*self.kernel, pid, ids))
     }
 
-    /// Resumes all queues. Returns the number of queues.
-    ///
-    /// # Errors
-    /// The request failed.
-    pub fn resume_all(&self) -> Result<usize, Problem> {
-        self.traced(|pid| session::resume_all(&*self.kernel, pid))
-    }
-
     /// Ends the session.
     ///
     /// # Errors
@@ -192,9 +184,9 @@ mod tests {
         let pid = std::process::id().cast_signed();
         let attachment = attached(&kernel, Target::new(pid).unwrap());
         // The runtime is not enabled: EPERM, which has two possible reasons here.
-        assert!(matches!(attachment.resume_all(), Err(Problem::NotTraceable(_))));
+        assert!(matches!(attachment.resume(&[0]), Err(Problem::NotTraceable(_))));
         kernel.0.lock().runtime = true;
-        assert_eq!(attachment.resume_all(), Ok(0));
+        assert_eq!(attachment.resume(&[0]), Ok(vec![SuspendStatus::Invalid]));
         drop(attachment);
         assert!(!kernel.0.lock().session);
     }
@@ -236,7 +228,7 @@ mod tests {
         let mut attachment = attached(&kernel, target);
         assert_eq!(attachment.queues().map(|_| ()), Err(Problem::NoProcess));
         assert_eq!(attachment.suspend(&[0]), Err(Problem::NoProcess));
-        assert_eq!(attachment.resume_all(), Err(Problem::NoProcess));
+        assert_eq!(attachment.resume(&[0]), Err(Problem::NoProcess));
         assert_eq!(attachment.end(), Err(Problem::NoProcess));
         drop(attachment);
         assert_eq!(kernel.asked(), []);

@@ -210,15 +210,7 @@ pub fn check_saves_waves(registry: &Registry, kernel: &dyn Kernel, queue: u32) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::FakeKernel;
-
-    const GOOD: Facts = Facts {
-        version: (1, 17),
-        scheduler: Scheduler::Hws,
-        cwsr: Some(true),
-        debugger: true,
-        simulated: false,
-    };
+    use crate::fake::{FACTS as GOOD, FakeKernel};
 
     #[test]
     fn real_device_without_cwsr_is_refused_for_every_choice() {

@@ -7,7 +7,12 @@ use parking_lot::Mutex;
 use std::sync::{Arc, Barrier};
 
 use crate::arbiter::Setting;
+use crate::capabilities::{Facts, Scheduler};
 use crate::kernel::{Errno, Kernel};
+
+/// The facts of a driver and a device on which each mechanism works.
+pub const FACTS: Facts =
+    Facts { version: (1, 17), scheduler: Scheduler::Hws, cwsr: Some(true), debugger: true, simulated: false };
 
 /// A queue in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,10 +131,6 @@ impl State {
             }
             debug::ResumeQueues::OP => {
                 let a: debug::ResumeQueues = trap.get();
-                if a.queue_array_ptr == 0 {
-                    self.queues.values_mut().for_each(|queue| queue.suspended = false);
-                    return Ok(self.queues.len() as i32);
-                }
                 Ok(self.each(a.queue_array_ptr, a.num_queues, |_, queue| {
                     queue.suspended = false;
                     Some(true)

@@ -1,16 +1,16 @@
 //! Execution of the driver's ioctls, and the descriptor of the real driver.
 
-use std::ffi::{CStr, CString};
 use std::fmt;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use hip_sys::kfd::Ioctl;
 
 /// The path of the device.
-const DEVICE: &CStr = c"/dev/kfd";
+const DEVICE: &str = "/dev/kfd";
 
 /// An error number of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -104,36 +104,44 @@ pub struct Kfd {
 }
 
 /// The identity of a file, independent of its descriptor.
-type Identity = (libc::dev_t, libc::ino_t, libc::dev_t, libc::mode_t);
-
-fn identity(stat: &libc::stat) -> Identity {
-    (stat.st_dev, stat.st_ino, stat.st_rdev, stat.st_mode & libc::S_IFMT)
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    file_system: u64,
+    inode: u64,
+    device: u64,
+    is_regular: bool,
 }
 
-fn device() -> Option<libc::stat> {
-    // SAFETY: `stat` consists of integers, for which zeros are valid.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the call reads a terminated path and fills `stat`; both outlive it.
-    (unsafe { libc::stat(DEVICE.as_ptr(), &raw mut stat) } == 0).then_some(stat)
-}
+impl Identity {
+    fn new(file_system: u64, inode: u64, device: u64, mode: u32) -> Self {
+        Self { file_system, inode, device, is_regular: mode & libc::S_IFMT == libc::S_IFREG }
+    }
 
-fn stat_of(fd: RawFd) -> Option<libc::stat> {
-    // SAFETY: `stat` consists of integers, for which zeros are valid.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the call fills `stat`, which outlives it. It fails if `fd` is not open.
-    (unsafe { libc::fstat(fd, &raw mut stat) } == 0).then_some(stat)
+    /// Returns the identity of the device's path.
+    fn of_device() -> Option<Self> {
+        let file = fs::metadata(DEVICE).ok()?;
+        Some(Self::new(file.dev(), file.ino(), file.rdev(), file.mode()))
+    }
+
+    fn of(fd: RawFd) -> Option<Self> {
+        // SAFETY: `stat` consists of integers, for which zeros are valid.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the call fills `stat`, which outlives it. It fails if `fd` is not open.
+        let done = unsafe { libc::fstat(fd, &raw mut stat) } == 0;
+        done.then(|| Self::new(stat.st_dev, stat.st_ino, stat.st_rdev, stat.st_mode))
+    }
 }
 
 impl Kfd {
     /// Returns true if there is a driver.
     pub fn exists() -> bool {
-        device().is_some()
+        Identity::of_device().is_some()
     }
 
     /// Returns true if the driver is simulated: the real device is a character device, that of `gpu-sim` is a
     /// file.
     pub fn is_simulated() -> bool {
-        device().is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
+        Identity::of_device().is_some_and(|file| file.is_regular)
     }
 
     /// Opens the device. In a process that has it open already this is the same context.
@@ -141,7 +149,7 @@ impl Kfd {
     /// # Errors
     /// There is no device, or the process may not use it.
     pub fn open() -> io::Result<Self> {
-        Self::open_c(DEVICE)
+        Self::open_at(Path::new(DEVICE))
     }
 
     /// Opens the device below another root, for example that of a container, to identify it.
@@ -149,39 +157,28 @@ impl Kfd {
     /// # Errors
     /// The same as for [`Kfd::open`].
     pub fn open_at(path: &Path) -> io::Result<Self> {
-        Self::open_c(&CString::new(path.as_os_str().as_bytes())?)
-    }
-
-    fn open_c(path: &CStr) -> io::Result<Self> {
-        // SAFETY: the call reads a terminated path, which outlives it.
-        let fd = unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call above has just made this descriptor, and nothing else refers to it.
-        Ok(Self { descriptor: unsafe { OwnedFd::from_raw_fd(fd) } })
+        Ok(Self { descriptor: File::options().read(true).write(true).open(path)?.into() })
     }
 
     /// Returns a number that identifies the driver: the device number of a device file, which is the same for
     /// the copies in containers, or the file system of a simulated device. `None` if the kernel does not
     /// report it.
     pub(crate) fn device(&self) -> Option<u64> {
-        let stat = stat_of(self.descriptor.as_raw_fd())?;
-        Some(if stat.st_mode & libc::S_IFMT == libc::S_IFREG { stat.st_dev } else { stat.st_rdev })
+        let own = Identity::of(self.descriptor.as_raw_fd())?;
+        Some(if own.is_regular { own.file_system } else { own.device })
     }
 
     /// Returns true if `fd` refers to the same device file as this one.
     pub fn is_same(&self, fd: RawFd) -> bool {
-        let own = stat_of(self.descriptor.as_raw_fd());
-        own.is_some_and(|own| stat_of(fd).is_some_and(|other| identity(&own) == identity(&other)))
+        let own = Identity::of(self.descriptor.as_raw_fd());
+        own.is_some() && own == Identity::of(fd)
     }
 
     /// Returns a duplicate of `fd` if that is the KFD. The file decides, because consoles use the type byte
     /// of its ioctls as well. The duplicate belongs to the same context (from ABI 1.19 on a process can have
     /// several), and stays open when the program closes its own.
     pub fn recognise(fd: RawFd) -> Option<Self> {
-        let (stat, device) = (stat_of(fd)?, device()?);
-        if identity(&stat) != identity(&device) {
+        if Identity::of(fd)? != Identity::of_device()? {
             return None;
         }
         // SAFETY: the call takes numbers only. It fails if `fd` is not open.

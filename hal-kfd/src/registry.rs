@@ -37,6 +37,7 @@ pub struct Marker(Vec<(u32, u64, u64)>);
 
 #[derive(Debug)]
 struct Inner {
+    kernel: Arc<dyn Kernel>,
     queues: BTreeMap<u32, Queue>,
     mechanism: Box<dyn Mechanism>,
     /// The devices whose queues are evicted for this process.
@@ -52,7 +53,6 @@ struct Inner {
 /// The queues of one KFD context.
 #[derive(Debug)]
 pub struct Registry {
-    kernel: Arc<dyn Kernel>,
     inner: Mutex<Inner>,
     /// True if a change was pending when the lock was released last.
     pending: AtomicBool,
@@ -92,6 +92,7 @@ impl Registry {
             MechanismKind::DebugTrap => Box::new(DebugTrap::default()),
         };
         let inner = Inner {
+            kernel,
             queues: BTreeMap::new(),
             mechanism,
             holding: BTreeSet::new(),
@@ -99,7 +100,7 @@ impl Registry {
             runtime_enabled: false,
             serial: 0,
         };
-        Self { kernel, inner: Mutex::new(inner), pending: AtomicBool::new(false) }
+        Self { inner: Mutex::new(inner), pending: AtomicBool::new(false) }
     }
 
     fn lock(&self) -> Locked<'_> {
@@ -135,8 +136,9 @@ impl Registry {
     fn create(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
         let mut inner = self.lock();
         let asked = kfd::CreateQueue::from_bytes(argument);
-        if inner.queues.is_empty() && !inner.runtime_enabled && inner.mechanism.needs_runtime() {
-            inner.runtime_enabled = enable_runtime(&*self.kernel);
+        let by_debugger = inner.mechanism.kind() == MechanismKind::DebugTrap;
+        if inner.queues.is_empty() && !inner.runtime_enabled && by_debugger {
+            inner.runtime_enabled = enable_runtime(&*inner.kernel);
         }
         let compute = is_compute(asked.queue_type);
         let evicted = compute && inner.given_up.is_none() && inner.holding.contains(&asked.gpu_id);
@@ -147,7 +149,7 @@ impl Registry {
         let result = runtime.execute(command, argument);
         put_percentage(argument, asked.queue_percentage);
         let id = kfd::CreateQueue::from_bytes(argument).queue_id;
-        inner.note_answer(&*self.kernel, result);
+        inner.note_answer(result);
         result?;
         arbiter.set_evicted(Evictor::Scheduler, evicted);
         inner.serial += 1;
@@ -170,8 +172,7 @@ impl Registry {
         inner.queues.insert(id, queue);
         if evicted && !merges {
             // The queue has no packets before this call returns to its creator.
-            let mut outcome = Outcome::default();
-            inner.apply(&*self.kernel, &[id], &mut outcome);
+            inner.apply(&[id]);
         }
         result
     }
@@ -192,7 +193,7 @@ impl Registry {
             (queue.write_pointer_address, queue.read_pointer_address) = (0, 0);
             inner.queues.entry(id).or_insert(queue);
         }
-        inner.note_answer(&*self.kernel, result);
+        inner.note_answer(result);
         result
     }
 
@@ -203,11 +204,10 @@ impl Registry {
             && (queue.arbiter.held() || queue.suspended != Some(false))
         {
             queue.arbiter.restore();
-            let mut outcome = Outcome::default();
-            inner.apply(&*self.kernel, &[id], &mut outcome);
+            inner.apply(&[id]);
             if inner.queues.get(&id).is_some_and(|queue| queue.suspended != Some(false)) {
                 // Without the end of the session, the destruction would block forever.
-                inner.end_session(&*self.kernel);
+                inner.end_session();
             }
         }
         inner.queues.remove(&id)
@@ -222,7 +222,7 @@ impl Registry {
             if let (Some(queue), Ok(_)) = (inner.queues.get_mut(&asked.queue_id), result) {
                 queue.arbiter.runtime_answered(Setting::of(&asked), Ok(()));
             }
-            inner.note_answer(&*self.kernel, result);
+            inner.note_answer(result);
             return result;
         };
         let requested = Setting::of(&asked);
@@ -233,7 +233,7 @@ impl Registry {
         sent[..len].copy_from_slice(&bytes[..len]);
         let result = runtime.execute(command, &mut sent);
         queue.arbiter.runtime_answered(requested, result.map(|_| ()));
-        inner.note_answer(&*self.kernel, result);
+        inner.note_answer(result);
         result
     }
 
@@ -262,7 +262,7 @@ impl Registry {
                 Err(_) => queue.arbiter.invalidate(),
             }
         }
-        inner.note_answer(&*self.kernel, result);
+        inner.note_answer(result);
         result
     }
 
@@ -332,9 +332,7 @@ impl Registry {
         // comes first.
         evicted.sort_unstable();
         let ids: Vec<u32> = evicted.into_iter().map(|(_, id)| id).collect();
-        let mut outcome = Outcome::default();
-        inner.apply(&*self.kernel, &ids, &mut outcome);
-        outcome
+        inner.apply(&ids)
     }
 
     /// Restores the queues of a device.
@@ -349,25 +347,21 @@ impl Registry {
         // The most active queue comes last: each request after it would save its waves once more.
         restored.sort_unstable();
         let ids: Vec<u32> = restored.into_iter().map(|(_, id)| id).collect();
-        let mut outcome = Outcome::default();
-        inner.apply(&*self.kernel, &ids, &mut outcome);
-        outcome
+        inner.apply(&ids)
     }
 
     /// Evicts or restores one queue for a measurement, independently of other reasons to evict it.
     pub(crate) fn set_for_measurement(&self, id: u32, evicted: bool) -> Outcome {
         let mut inner = self.lock();
-        let given_up = inner.given_up;
-        let mut outcome = Outcome::default();
-        match inner.queues.get_mut(&id) {
-            Some(_) if evicted && given_up.is_some() => outcome.error = given_up,
-            Some(queue) => {
-                queue.arbiter.set_evicted(Evictor::Measurement, evicted);
-                inner.apply(&*self.kernel, &[id], &mut outcome);
-            }
-            None => outcome.error = Some(Errno(libc::EINVAL)),
+        let given_up = inner.given_up.filter(|_| evicted);
+        let Some(queue) = inner.queues.get_mut(&id) else {
+            return Outcome { error: Some(Errno(libc::EINVAL)), ..Outcome::default() };
+        };
+        if given_up.is_some() {
+            return Outcome { error: given_up, ..Outcome::default() };
         }
-        outcome
+        queue.arbiter.set_evicted(Evictor::Measurement, evicted);
+        inner.apply(&[id])
     }
 
     /// Counts the compute queues of all devices that have work.
@@ -405,7 +399,7 @@ impl Registry {
         let mut inner = self.lock();
         inner.given_up.get_or_insert(why);
         inner.holding.clear();
-        inner.restore_all(&*self.kernel, &mut Outcome::default());
+        inner.restore_all(&mut Outcome::default());
     }
 
     /// Returns the serial number of the queue that has this number now.
@@ -420,13 +414,12 @@ impl Registry {
 
     /// Sends pending changes again, if there are any.
     pub fn reconcile(&self) -> Outcome {
-        let mut outcome = Outcome::default();
-        if self.has_pending() {
-            let mut inner = self.lock();
-            let ids = inner.pending();
-            inner.apply(&*self.kernel, &ids, &mut outcome);
+        if !self.has_pending() {
+            return Outcome::default();
         }
-        outcome
+        let mut inner = self.lock();
+        let ids = inner.pending();
+        inner.apply(&ids)
     }
 
     /// Restores all queues and ends the session of the mechanism, before the process ends or executes another
@@ -436,9 +429,8 @@ impl Registry {
         inner.holding.clear();
         let ids: Vec<u32> = inner.queues.keys().copied().collect();
         inner.queues.values_mut().for_each(|queue| queue.arbiter.restore());
-        let mut outcome = Outcome::default();
-        inner.apply(&*self.kernel, &ids, &mut outcome);
-        inner.end_session(&*self.kernel);
+        let outcome = inner.apply(&ids);
+        inner.end_session();
         outcome
     }
 
@@ -472,6 +464,10 @@ impl Registry {
 }
 
 impl Inner {
+    fn ids(&self, want: impl Fn(&Queue) -> bool) -> Vec<u32> {
+        self.queues.values().filter(|queue| want(queue)).map(|queue| queue.id).collect()
+    }
+
     /// Returns the queues with a pending change. After evictions were given up, none is pending: what could
     /// not be restored is lost.
     fn pending(&self) -> Vec<u32> {
@@ -479,18 +475,16 @@ impl Inner {
             return Vec::new();
         }
         let merges = self.mechanism.merges();
-        let pending = |queue: &&Queue| {
-            self.mechanism.state(queue).is_none() && (!merges || queue.arbiter.has_pending())
-        };
-        self.queues.values().filter(pending).map(|queue| queue.id).collect()
+        self.ids(|queue| self.mechanism.state(queue).is_none() && (!merges || queue.arbiter.has_pending()))
     }
 
     /// Applies the wanted settings of these queues, in their order, and counts the results.
-    fn apply(&mut self, kernel: &dyn Kernel, ids: &[u32], outcome: &mut Outcome) {
+    fn apply(&mut self, ids: &[u32]) -> Outcome {
+        let mut outcome = Outcome::default();
         let mut queues: Vec<&mut Queue> =
             self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
         queues.sort_by_key(|queue| ids.iter().position(|id| *id == queue.id));
-        self.mechanism.apply(kernel, &mut queues, outcome);
+        self.mechanism.apply(&*self.kernel, &mut queues, &mut outcome);
         for queue in queues {
             match self.mechanism.state(queue) {
                 Some(_) => outcome.queues += 1,
@@ -500,26 +494,27 @@ impl Inner {
         if let Some(errno) = outcome.error {
             self.note(Err(errno));
             if self.given_up.is_some() {
-                self.restore_all(kernel, outcome);
+                self.restore_all(&mut outcome);
             }
         }
+        outcome
     }
 
     /// Records the answer to a request of the runtime: its time-out ends all evictions, as a time-out of our
     /// requests does.
-    fn note_answer(&mut self, kernel: &dyn Kernel, result: Result<i32, Errno>) {
+    fn note_answer(&mut self, result: Result<i32, Errno>) {
         let before = self.given_up;
         self.note(result.map(|_| ()));
         if self.given_up != before {
-            self.restore_all(kernel, &mut Outcome::default());
+            self.restore_all(&mut Outcome::default());
         }
     }
 
     /// Tries once to restore every queue.
-    fn restore_all(&mut self, kernel: &dyn Kernel, outcome: &mut Outcome) {
+    fn restore_all(&mut self, outcome: &mut Outcome) {
         self.queues.values_mut().for_each(|queue| queue.arbiter.restore());
         let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
-        self.mechanism.apply(kernel, &mut queues, outcome);
+        self.mechanism.apply(&*self.kernel, &mut queues, outcome);
     }
 
     /// Records an error. A time-out ends all evictions for good, because the driver resets the device for
@@ -533,8 +528,8 @@ impl Inner {
         }
     }
 
-    fn end_session(&mut self, kernel: &dyn Kernel) {
-        if self.mechanism.end(kernel) {
+    fn end_session(&mut self) {
+        if self.mechanism.end(&*self.kernel) {
             self.queues.values_mut().for_each(|queue| queue.suspended = Some(false));
         }
     }

@@ -6,7 +6,7 @@ use hip_sys::kfd::debug::{self, Operation, QUEUE_ERROR, QUEUE_INVALID, QueueEntr
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 
 /// The largest number of queues of one request that the driver accepts.
-pub const MOST: usize = 1024;
+const MOST: usize = 1024;
 
 /// The status of a queue after a suspend or resume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub enum SuspendStatus {
 }
 
 /// Returns the status in the id of a queue, as the driver returned it.
-pub fn fate(id: u32) -> SuspendStatus {
+fn fate(id: u32) -> SuspendStatus {
     match (id & QUEUE_ERROR != 0, id & QUEUE_INVALID != 0) {
         (true, _) => SuspendStatus::Failed,
         (false, true) => SuspendStatus::Invalid,
@@ -107,14 +107,6 @@ pub fn resume(kernel: &dyn Kernel, pid: u32, ids: &[u32]) -> Result<Vec<SuspendS
     each(ids, |at, count| {
         trap(kernel, pid, &mut debug::ResumeQueues { queue_array_ptr: at, num_queues: count, pad: 0 })
     })
-}
-
-/// Resumes all suspended queues. Returns the number of queues.
-///
-/// # Errors
-/// The same as for [`suspend`].
-pub fn resume_all(kernel: &dyn Kernel, pid: u32) -> Result<usize, Errno> {
-    trap(kernel, pid, &mut debug::ResumeQueues::default()).map(|count| usize::try_from(count).unwrap_or(0))
 }
 
 fn each(

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use host::handle::Handle;
 use host::process::Untraceable;
+use host::signals;
 
 use crate::kernel::Errno;
 use crate::problem::Problem;
@@ -66,10 +67,10 @@ impl Target {
         };
         let (tid, result) = thread::scope(|scope| {
             // The new thread inherits this mask: it must not handle signals of the program.
-            let mask = block_all();
+            let mask = signals::block_all();
             let started =
                 Builder::new().name("xsched-trace".to_owned()).stack_size(STACK).spawn_scoped(scope, work);
-            restore_mask(&mask);
+            signals::restore(&mask);
             let started = started
                 .map_err(|error| Problem::Failed(Errno(error.raw_os_error().unwrap_or(libc::EAGAIN))))?;
             Ok(started.join().unwrap_or_else(|panic| resume_unwind(panic)))
@@ -139,24 +140,6 @@ fn await_thread_end(tid: libc::pid_t) {
     while is_there() && begin.elapsed() < LAST_SEEN {
         thread::sleep(LOOK);
     }
-}
-
-/// Blocks all signals for the calling thread. Returns its previous mask.
-fn block_all() -> libc::sigset_t {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` fills `all`; `pthread_sigmask` reads it and fills `before`, as it cannot fail with
-    // these arguments. Both outlive the calls.
-    unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
-        before.assume_init()
-    }
-}
-
-fn restore_mask(mask: &libc::sigset_t) {
-    // SAFETY: the call reads a signal set that outlives it.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }
 
 #[cfg(test)]

@@ -426,7 +426,7 @@ fn another_process() {
     assert_eq!(next(), "done");
     assert_eq!(attachment.suspend(&[id]), Ok(vec![SuspendStatus::Done]));
     submit();
-    assert_eq!(attachment.resume_all(), Ok(1));
+    assert_eq!(attachment.resume(&[id]), Ok(vec![SuspendStatus::Done]));
     assert_eq!(next(), "done");
     assert_eq!(attachment.suspend(&[id]), Ok(vec![SuspendStatus::Done]));
     submit();

@@ -63,7 +63,8 @@ pub const fn request_number(command: u32) -> Option<u8> {
     if (command >> 8) as u8 == TYPE { Some(command as u8) } else { None }
 }
 
-/// Structures of the driver's interface: C layout, integers, the kernel's size, no padding.
+/// Structures of a kernel interface: C layout, integers, the kernel's size, no padding.
+#[macro_export]
 macro_rules! plain {
     ($($(#[$meta:meta])* $name:ident = $size:literal { $($(#[$fmeta:meta])* $field:ident : $ty:ty),* $(,)? })*) => {$(
         $(#[$meta])*

@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("policies", &["protocol"]),
     ("host", &[]),
     ("hal-kfd", &["hip-sys", "host"]),
-    ("hal-hip", &["xqueue", "hip-sys"]),
+    ("hal-hip", &["xqueue", "hip-sys", "host"]),
     ("agent", &["hal-kfd", "host", "xqueue", "policies", "protocol"]),
     (
         "shim",

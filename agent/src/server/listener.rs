@@ -7,7 +7,7 @@
 
 use crate::futex;
 use crate::pages::Pages;
-use crate::shared::{Shared, block_signals};
+use crate::shared::Shared;
 use host::thread_qos;
 use protocol::page::{ClientHeader, EVENT_PROGRESS, LEASE, ServerPage};
 use std::io;
@@ -111,7 +111,7 @@ impl Loop {
     fn run(&self) {
         let (shared, page) = (&self.shared, self.page);
         shared.preemption.host().adopt_thread();
-        block_signals();
+        host::signals::block_all();
         thread_qos::request_early_wakeup(thread_qos::Role::Evicts);
         loop {
             // Read first, so that the sleep below misses no later change.

@@ -4,8 +4,8 @@
 //! only, and a kernel is read when it is needed. Nothing here recurses, and nothing is allocated for a length
 //! that the bytes only claim: each step consumes at least one byte of the note.
 
-use crate::handles::Mix;
 use crate::layout::{ArgSlot, Kernel, Layout, Unknown};
+use crate::mix::Mix;
 use rmp::Marker;
 use rmp::decode::{self, Bytes, RmpRead};
 use std::collections::HashMap;
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(&*kernel.name, "mine");
         let slots: Vec<_> = kernel.layout.args().iter().map(|slot| (slot.offset, slot.size)).collect();
         assert_eq!(slots, [(0, 8), (8, 4), (12, 4)]);
-        assert_eq!((kernel.layout.bytes(), kernel.layout.kernarg_size(), kernel.threads), (16, 32, 256));
+        assert_eq!((kernel.layout.bytes(), kernel.threads), (16, 256));
         assert_eq!(find(&note, "other").unwrap().layout.args(), []);
         assert_eq!(find(&note, "min"), Err(Unknown::NoSuchKernel));
     }

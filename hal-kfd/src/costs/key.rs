@@ -3,7 +3,6 @@
 use crate::capabilities::Facts;
 use crate::kernel::Kfd;
 use crate::mechanism::MechanismKind;
-use std::ffi::CStr;
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::num::NonZeroU64;
@@ -12,6 +11,8 @@ use std::path::Path;
 /// The file with an id that changes with each start of the machine and is the same in all containers
 /// (random(4)).
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+/// The file with the kernel's release, as `uname -r` prints it.
+const RELEASE: &str = "/proc/sys/kernel/osrelease";
 /// The files in `/sys/module/amdgpu` that identify the driver: AMD's packages have a version, modules of the
 /// kernel's tree a checksum of their source, drivers built into the kernel neither.
 const MODULE: [&str; 2] = ["version", "srcversion"];
@@ -24,13 +25,14 @@ const MODULE: [&str; 2] = ["version", "srcversion"];
 /// measures then.
 pub fn key(kernel: &Kfd, sys: &Path, facts: &Facts, gpu_id: u32, kind: MechanismKind) -> Option<NonZeroU64> {
     let boot = fs::read_to_string(BOOT).ok()?;
+    let release = fs::read_to_string(RELEASE).ok()?;
     let module = MODULE.map(|name| fs::read_to_string(sys.join("module/amdgpu").join(name)).ok());
-    Some(number(&boot, &release()?, &module, kernel.device()?, facts, gpu_id, kind))
+    Some(number(&boot, &release, &module, kernel.device()?, facts, gpu_id, kind))
 }
 
 fn number(
     boot: &str,
-    release: &[u8],
+    release: &str,
     module: &[Option<String>],
     device: u64,
     facts: &Facts,
@@ -38,40 +40,21 @@ fn number(
     kind: MechanismKind,
 ) -> NonZeroU64 {
     let mut hasher = DefaultHasher::new();
-    (boot.trim(), release, module, device, facts, gpu_id, kind).hash(&mut hasher);
+    (boot.trim(), release.trim(), module, device, facts, gpu_id, kind).hash(&mut hasher);
     NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)
-}
-
-/// Returns the kernel's release, as `uname -r` prints it.
-fn release() -> Option<Vec<u8>> {
-    // SAFETY: `utsname` consists of character arrays, for which zeros are valid.
-    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel fills the structure, which outlives the call.
-    if unsafe { libc::uname(&mut names) } != 0 {
-        return None;
-    }
-    // SAFETY: the kernel terminates each of these strings within its array.
-    Some(unsafe { CStr::from_ptr(names.release.as_ptr()) }.to_bytes().to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capabilities::Scheduler;
 
     #[test]
     fn key_changes_with_each_condition_of_the_costs() {
-        let facts = Facts {
-            version: (1, 14),
-            scheduler: Scheduler::Hws,
-            cwsr: Some(true),
-            debugger: true,
-            simulated: false,
-        };
+        let facts = crate::fake::FACTS;
         let none = [None, None];
         let version = [Some("6.8.5".to_owned()), None];
         let key = |boot, release: &str, module: &[Option<String>], device, facts, gpu_id, kind| {
-            number(boot, release.as_bytes(), module, device, &facts, gpu_id, kind)
+            number(boot, release, module, device, &facts, gpu_id, kind)
         };
         let keys = [
             key("a", "6.1", &none, 1, facts, 7, MechanismKind::UpdateQueue),
@@ -88,13 +71,13 @@ mod tests {
         assert_eq!(different.len(), keys.len());
         assert_eq!(
             keys[0],
-            key("a\n", "6.1", &none, 1, facts, 7, MechanismKind::UpdateQueue),
+            key("a\n", "6.1\n", &none, 1, facts, 7, MechanismKind::UpdateQueue),
             "equal conditions, equal keys"
         );
     }
 
     #[test]
     fn release_of_this_kernel_is_read() {
-        assert!(release().is_some_and(|release| release.contains(&b'.')));
+        assert!(fs::read_to_string(RELEASE).is_ok_and(|release| release.contains('.')));
     }
 }

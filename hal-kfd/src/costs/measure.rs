@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::cost::Cost;
+use super::trial::Cost;
 use crate::capabilities::{Refusal, check_saves_waves};
 use crate::kernel::Kernel;
 use crate::registry::Registry;

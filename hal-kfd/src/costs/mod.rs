@@ -2,12 +2,10 @@
 //! a key under which other programs can reuse it ([`key`](fn@key)), and a check of a reused cost against the
 //! first evictions ([`Trial`]).
 
-mod cost;
 mod key;
 mod measure;
 mod trial;
 
-pub use cost::Cost;
 pub use key::key;
 pub use measure::measure;
-pub use trial::{Trial, Verdict};
+pub use trial::{Cost, Trial, Verdict};

@@ -1,11 +1,19 @@
 //! A check of costs that another program measured, against the first evictions of this program.
 
-use super::cost::Cost;
 use std::time::Duration;
 
 /// The factor by which a measured duration must differ to count as wrong. A measurement evicts an idle queue,
 /// and a real eviction saves waves as well, so that smaller differences are normal.
 const FACTOR: u32 = 8;
+
+/// The costs of an eviction and a restoration: the medians of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// The duration of an eviction.
+    pub hold: Duration,
+    /// The duration of a restoration.
+    pub release: Duration,
+}
 
 /// A check under way. An expected duration of zero means that no program has measured it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -31,14 +31,6 @@ impl Mechanism for DebugTrap {
         MechanismKind::DebugTrap
     }
 
-    fn merges(&self) -> bool {
-        false
-    }
-
-    fn needs_runtime(&self) -> bool {
-        true
-    }
-
     fn apply(&mut self, kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
         let me = std::process::id();
         for suspend in [false, true] {

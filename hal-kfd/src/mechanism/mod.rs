@@ -35,11 +35,8 @@ pub trait Mechanism: Send + Sync + std::fmt::Debug {
     fn kind(&self) -> MechanismKind;
 
     /// Returns true if an eviction changes the percentage, so that the runtime's updates are merged with it.
-    fn merges(&self) -> bool;
-
-    /// Returns true if RUNTIME_ENABLE must precede the first queue.
-    fn needs_runtime(&self) -> bool {
-        false
+    fn merges(&self) -> bool {
+        self.kind() == MechanismKind::UpdateQueue
     }
 
     /// Sends requests until the driver has the settings that the arbiters of these queues want.

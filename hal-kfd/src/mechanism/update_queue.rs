@@ -17,10 +17,6 @@ impl Mechanism for UpdateQueue {
         MechanismKind::UpdateQueue
     }
 
-    fn merges(&self) -> bool {
-        true
-    }
-
     fn apply(&mut self, kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
         let mut lost = BTreeSet::new();
         for queue in queues {

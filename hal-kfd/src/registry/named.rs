@@ -4,10 +4,9 @@
 //! it applies. A queue has at most one session: the one that has suspended it, or that still has to resume it
 //! because that failed.
 
-use super::{Inner, Registry};
+use super::{Inner, Queue, Registry};
 use crate::arbiter::Evictor;
-use crate::kernel::{Errno, Kernel};
-use crate::outcome::Outcome;
+use crate::kernel::Errno;
 
 /// The reason why queues were not suspended or resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ impl Registry {
         let mut inner = self.lock();
         let ids: Vec<u32> = match named {
             Some(ids) => ids.to_vec(),
-            None => inner.queues.values().filter(|queue| queue.is_compute()).map(|queue| queue.id).collect(),
+            None => inner.ids(Queue::is_compute),
         };
         for id in &ids {
             let queue = inner.queues.get(id).ok_or(Refused::NotThere(*id))?;
@@ -49,10 +48,10 @@ impl Registry {
                 begun.push(id);
             }
             // For a queue that is evicted already this sends a request only if the state is unknown.
-            if let Err(why) = inner.apply_to(&*self.kernel, id) {
+            if let Err(why) = inner.apply_to(id) {
                 for id in begun {
                     // After a failure the queue stays with the session.
-                    let _ = inner.resume(&*self.kernel, id);
+                    let _ = inner.resume(id);
                 }
                 return Err(why);
             }
@@ -67,18 +66,13 @@ impl Registry {
     /// The reason of the first failure. The queue stays with its session, which can try again.
     pub fn resume_for(&self, session: u64, named: Option<&[u32]>) -> Result<(), Refused> {
         let mut inner = self.lock();
-        let of_session = |inner: &Inner| {
-            inner
-                .queues
-                .values()
-                .filter(|queue| queue.session == Some(session))
-                .map(|queue| queue.id)
-                .collect()
+        let ids = match named {
+            Some(ids) => ids.to_vec(),
+            None => inner.ids(|queue| queue.session == Some(session)),
         };
-        let ids = named.map_or_else(|| of_session(&inner), <[u32]>::to_vec);
         let mut first = Ok(());
         for id in ids {
-            first = first.and(inner.resume(&*self.kernel, id));
+            first = first.and(inner.resume(id));
         }
         first
     }
@@ -86,9 +80,9 @@ impl Registry {
 
 impl Inner {
     /// Resumes one queue.
-    fn resume(&mut self, kernel: &dyn Kernel, id: u32) -> Result<(), Refused> {
+    fn resume(&mut self, id: u32) -> Result<(), Refused> {
         self.queues.get_mut(&id).ok_or(Refused::NotThere(id))?.arbiter.set_evicted(Evictor::User, false);
-        self.apply_to(kernel, id)?;
+        self.apply_to(id)?;
         if let Some(queue) = self.queues.get_mut(&id) {
             queue.session = None;
         }
@@ -96,13 +90,12 @@ impl Inner {
     }
 
     /// Applies the wanted setting of one queue.
-    fn apply_to(&mut self, kernel: &dyn Kernel, id: u32) -> Result<(), Refused> {
+    fn apply_to(&mut self, id: u32) -> Result<(), Refused> {
         let evicted = self.queues.get(&id).is_some_and(|queue| queue.arbiter.held());
         if evicted && self.given_up.is_some() {
             return Err(Refused::Failed(self.given_up));
         }
-        let mut outcome = Outcome::default();
-        self.apply(kernel, &[id], &mut outcome);
+        let outcome = self.apply(&[id]);
         if outcome.unsettled == 0 { Ok(()) } else { Err(Refused::Failed(outcome.error)) }
     }
 }

@@ -69,7 +69,6 @@ pub fn write(devices: &Path, drm: &Path, gpus: &[GpuConfig]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::ARCHS;
 
     #[test]
     fn card_links_lead_to_pci_device_and_render_node() {
@@ -77,8 +76,7 @@ mod tests {
         let at = |path: &str| sys.path().join(path);
         std::fs::create_dir_all(at("class/drm")).unwrap();
         std::fs::create_dir(at("devices")).unwrap();
-        let gpu =
-            GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128, part: Part::whole(0) };
+        let gpu = GpuConfig::example("gfx90a");
         let gpus = [gpu, GpuConfig { gpu_id: 10, render_minor: 129, part: Part::whole(1), ..gpu }];
         write(&at("devices"), &at("class/drm"), &gpus).unwrap();
         let read = |path: &str| std::fs::read_to_string(at(path)).unwrap();

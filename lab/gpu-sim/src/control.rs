@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use rustix::net::SendFlags;
@@ -201,11 +201,6 @@ impl Receiver {
 /// Returns the folder with the sockets of supervisors.
 pub fn run_dir() -> PathBuf {
     std::env::var_os("GPU_SIM_RUN_DIR").map_or_else(|| PathBuf::from("/run/gpu-sim"), PathBuf::from)
-}
-
-/// Returns the socket of the set called `name`.
-pub fn socket(dir: &Path, name: &str) -> PathBuf {
-    dir.join(format!("{name}.sock"))
 }
 
 #[cfg(test)]

@@ -30,19 +30,7 @@ const GB_ADDR_CONFIG: u32 = 0x1000_0444;
 /// The largest number of registers of one request, as in the driver.
 const MAX_REGISTERS: u32 = 128;
 
-macro_rules! plain {
-    ($($name:ident = $size:literal { $($field:ident : $ty:ty),* $(,)? })*) => {$(
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default)]
-        struct $name { $($field: $ty),* }
-        const _: () = assert!(size_of::<$name>() == $size);
-        const _: () = assert!(0 $(+ size_of::<$ty>())* == $size, "padding");
-        // SAFETY: the structure is `repr(C)` and consists of integers; the assertion above excludes padding.
-        unsafe impl Plain for $name {}
-    )*};
-}
-
-plain! {
+hip_sys::plain! {
     // `drm_version`: the size and address of each name.
     Version = 64 {
         major: i32, minor: i32, patch: i32, pad: u32, name_len: u64, name: u64, date_len: u64, date: u64,
@@ -137,7 +125,7 @@ fn put(tid: i32, at: u64, bytes: &[u8], room: u64) -> Result<(), i32> {
     if len == 0 {
         return Ok(());
     }
-    client::write(tid, at, &bytes[..len]).map_err(|_| libc::EFAULT)
+    client::write(tid, at, &bytes[..len])
 }
 
 fn device_info(gpu: &GpuConfig) -> DeviceInfo {
@@ -161,7 +149,7 @@ fn device_info(gpu: &GpuConfig) -> DeviceInfo {
         pte_fragment_size: 2 << 20,
         gart_page_size: 4096,
         vram_bit_width: 4096,
-        wave_front_size: arch.wave_size(),
+        wave_front_size: arch.wave_front_size,
         num_cu_per_sh: arch.cu_per_simd_array,
         pcie_gen: 4,
         pcie_num_lanes: 16,
@@ -172,17 +160,6 @@ fn device_info(gpu: &GpuConfig) -> DeviceInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::{ARCHS, Arch, Part};
-
-    fn gpu(arch: &str) -> GpuConfig {
-        GpuConfig {
-            arch: Arch::find(arch).unwrap(),
-            gpu_id: 1,
-            vram: 1 << 30,
-            render_minor: 128,
-            part: Part::whole(0),
-        }
-    }
 
     fn ask<A: Plain>(gpu: &GpuConfig, nr: u8, argument: A) -> Result<A, i32> {
         let me = i32::try_from(std::process::id()).unwrap();
@@ -192,7 +169,7 @@ mod tests {
 
     #[test]
     fn driver_name_is_written_as_far_as_it_fits() {
-        let gpu = gpu("gfx942");
+        let gpu = GpuConfig::example("gfx942");
         let first = ask(&gpu, VERSION, Version::default()).unwrap();
         assert_eq!((first.major, first.name_len, first.desc_len), (3, 6, 7));
         let mut name = [0u8; 6];
@@ -212,24 +189,24 @@ mod tests {
             query: INFO_DEV_INFO,
             ..Info::default()
         };
-        ask(&gpu("gfx942"), AMDGPU_INFO, question).unwrap();
+        ask(&GpuConfig::example("gfx942"), AMDGPU_INFO, question).unwrap();
         let got = std::hint::black_box(info);
         assert_eq!((got.device_id, got.cu_active_number, got.gpu_counter_freq), (0x74a1, 304, 1_000_000));
         // The shorter structure of an older caller is not overrun.
         let before = got.device_id;
         question.return_size = 2;
-        ask(&gpu("gfx1100"), AMDGPU_INFO, question).unwrap();
+        ask(&GpuConfig::example("gfx1100"), AMDGPU_INFO, question).unwrap();
         assert_eq!(std::hint::black_box(info).device_id, before & !0xffff | 0x744c);
         question.query = 0xffff;
-        assert_eq!(ask(&gpu("gfx942"), AMDGPU_INFO, question).unwrap_err(), libc::EINVAL);
+        assert_eq!(ask(&GpuConfig::example("gfx942"), AMDGPU_INFO, question).unwrap_err(), libc::EINVAL);
         let registers = Info { query: INFO_READ_MMR_REG, count: 1 << 30, ..Info::default() };
-        assert_eq!(ask(&gpu("gfx942"), AMDGPU_INFO, registers).unwrap_err(), libc::EINVAL);
+        assert_eq!(ask(&GpuConfig::example("gfx942"), AMDGPU_INFO, registers).unwrap_err(), libc::EINVAL);
     }
 
     #[test]
     fn request_of_another_driver_fails() {
-        let other = execute(&gpu(ARCHS[0].name), 1, 0x8008_4b01, &[]);
+        let other = execute(&GpuConfig::example("gfx90a"), 1, 0x8008_4b01, &[]);
         assert_eq!(other, Err(libc::ENOTTY));
-        assert_eq!(ask(&gpu("gfx942"), 0x40, Info::default()).unwrap_err(), libc::EINVAL);
+        assert_eq!(ask(&GpuConfig::example("gfx942"), 0x40, Info::default()).unwrap_err(), libc::EINVAL);
     }
 }

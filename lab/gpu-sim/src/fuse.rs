@@ -27,40 +27,29 @@ const INIT_EXT: u32 = 1 << 30;
 const PASSTHROUGH: u32 = 1 << (37 - 32);
 const FOPEN_PASSTHROUGH: u32 = 1 << 7;
 
-macro_rules! wire {
-    ($($name:ident { $($field:ident : $ty:ty),* $(,)? })*) => {$(
-        #[repr(C)]
-        #[derive(Clone, Copy, Debug, Default)]
-        struct $name { $($field: $ty),* }
-        const _: () = assert!(0 $(+ size_of::<$ty>())* == size_of::<$name>(), "padding");
-        // SAFETY: the structure is `repr(C)` and consists of integers; the assertion above excludes padding.
-        unsafe impl Plain for $name {}
-    )*};
-}
-
-wire! {
-    InHeader { len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, ext: u16, pad: u16 }
-    OutHeader { len: u32, error: i32, unique: u64 }
-    InitIn { major: u32, minor: u32, max_readahead: u32, flags: u32 }
-    InitOut {
+hip_sys::plain! {
+    InHeader = 40 { len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, ext: u16, pad: u16 }
+    OutHeader = 16 { len: u32, error: i32, unique: u64 }
+    InitIn = 16 { major: u32, minor: u32, max_readahead: u32, flags: u32 }
+    InitOut = 64 {
         major: u32, minor: u32, max_readahead: u32, flags: u32, max_background: u16, congestion: u16,
         max_write: u32, time_gran: u32, max_pages: u16, map_alignment: u16, flags2: u32, max_stack_depth: u32,
         unused: [u32; 6],
     }
-    Attr {
+    Attr = 88 {
         ino: u64, size: u64, blocks: u64, atime: u64, mtime: u64, ctime: u64, atimensec: u32, mtimensec: u32,
         ctimensec: u32, mode: u32, nlink: u32, uid: u32, gid: u32, rdev: u32, blksize: u32, flags: u32,
     }
-    AttrOut { valid: u64, valid_nsec: u32, dummy: u32, attr: Attr }
-    OpenOut { fh: u64, open_flags: u32, backing: i32 }
-    IoctlIn { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
-    IoctlOut { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
-    ReadIn { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, pad: u32 }
-    WriteOut { size: u32, pad: u32 }
-    ReleaseIn { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
-    InterruptIn { unique: u64 }
-    InvalInode { ino: u64, off: i64, len: i64 }
-    BackingMap { fd: i32, flags: u32, padding: u64 }
+    AttrOut = 104 { valid: u64, valid_nsec: u32, dummy: u32, attr: Attr }
+    OpenOut = 16 { fh: u64, open_flags: u32, backing: i32 }
+    IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
+    IoctlOut = 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
+    ReadIn = 40 { fh: u64, offset: u64, size: u32, read_flags: u32, lock_owner: u64, flags: u32, pad: u32 }
+    WriteOut = 8 { size: u32, pad: u32 }
+    ReleaseIn = 24 { fh: u64, flags: u32, release_flags: u32, lock_owner: u64 }
+    InterruptIn = 8 { unique: u64 }
+    InvalInode = 24 { ino: u64, off: i64, len: i64 }
+    BackingMap = 16 { fd: i32, flags: u32, padding: u64 }
 }
 
 /// Identifies a request until it is answered.

@@ -21,7 +21,7 @@ const MAX_WAIT: u32 = 2 * kfd::SIGNAL_EVENT_LIMIT;
 const VERSION: (u32, u32) = (1, 14);
 
 /// Returns the process whose lock (`kfd_process.mutex`) a request takes.
-pub fn lock_domain(nr: u8, call: &Call<'_>) -> Option<i32> {
+pub fn lock_domain(nr: u8, call: &Call) -> Option<i32> {
     match nr {
         kfd::GetVersion::NR
         | kfd::GetClockCounters::NR
@@ -51,7 +51,7 @@ pub fn is_about_queues(nr: u8) -> bool {
 }
 
 /// Executes a call that has the lock of its process.
-pub fn execute(machine: &mut Machine, call: &Call<'_>) {
+pub fn execute(machine: &mut Machine, call: &Call) {
     let Some(nr) = kfd::request_number(call.command) else { return };
     let failure = machine.driver.faults.as_mut().and_then(|faults| faults.strike(call.pid, nr));
     if let Some(Failure { errno, after: false }) = failure {
@@ -61,32 +61,26 @@ pub fn execute(machine: &mut Machine, call: &Call<'_>) {
         machine.outbox.answers.push((call.unique, Err(errno)));
         return;
     }
-    // These requests answer the call themselves, now or later, unless they fail at once.
-    let later = match nr {
-        kfd::WaitEvents::NR => Some(wait_events(machine, call)),
-        kfd::CreateQueue::NR => Some(driver::create_queue(machine, call, call.decode())),
-        kfd::DestroyQueue::NR => Some(driver::destroy_queue(machine, call, call.decode())),
+    // The named requests answer the call themselves, now or later, unless they fail at once.
+    let result = match nr {
+        kfd::WaitEvents::NR => wait_events(machine, call),
+        kfd::CreateQueue::NR => driver::create_queue(machine, call, call.decode()),
+        kfd::DestroyQueue::NR => driver::destroy_queue(machine, call, call.decode()),
         kfd::UpdateQueue::NR => {
-            let errno = failure.map(|failure| failure.errno);
-            Some(driver::update_queue(machine, call, call.decode(), errno))
+            driver::update_queue(machine, call, call.decode(), failure.map(|failure| failure.errno))
         }
-        kfd::SetCuMask::NR => Some(driver::set_cu_mask(machine, call, call.decode())),
-        kfd::GetQueueWaveState::NR => Some(driver::wave_state(machine, call, call.decode())),
-        kfd::debug::RuntimeEnable::NR => Some(driver::runtime_enable(machine, call, call.decode())),
-        kfd::debug::DbgTrap::NR => Some(driver::debug_trap(machine, call, call.decode())),
-        _ => None,
+        kfd::SetCuMask::NR => driver::set_cu_mask(machine, call, call.decode()),
+        kfd::GetQueueWaveState::NR => driver::wave_state(machine, call, call.decode()),
+        kfd::debug::RuntimeEnable::NR => driver::runtime_enable(machine, call, call.decode()),
+        kfd::debug::DbgTrap::NR => driver::debug_trap(machine, call, call.decode()),
+        _ => at_once(machine, nr, call).and_then(|reply| machine.outbox.answer(call, reply)),
     };
-    match later {
-        Some(Ok(())) => {}
-        Some(Err(errno)) => machine.outbox.answers.push((call.unique, Err(errno))),
-        None => {
-            let answer = at_once(machine, nr, call);
-            machine.outbox.answers.push((call.unique, answer));
-        }
+    if let Err(errno) = result {
+        machine.outbox.answers.push((call.unique, Err(errno)));
     }
 }
 
-fn at_once(machine: &mut Machine, nr: u8, call: &Call<'_>) -> Answer<Reply> {
+fn at_once(machine: &mut Machine, nr: u8, call: &Call) -> Answer<Reply> {
     match nr {
         kfd::GetVersion::NR => run(call, |a: &mut kfd::GetVersion| {
             (a.major, a.minor) = VERSION;
@@ -168,7 +162,7 @@ fn get_apertures(machine: &Machine, pid: i32, a: &mut kfd::GetProcessAperturesNe
     a.num_of_nodes = a.num_of_nodes.min(capacity as u32);
     let entries = machine.gpus.iter().take(capacity).map(|gpu| apertures(gpu.config.gpu_id));
     let bytes: Vec<u8> = entries.flat_map(|entry| entry.as_bytes().to_vec()).collect();
-    client::write(pid, a.apertures_ptr, &bytes).map_err(|_| libc::EFAULT)
+    client::write(pid, a.apertures_ptr, &bytes)
 }
 
 fn alloc(machine: &mut Machine, pid: i32, a: &mut kfd::AllocMemoryOfGpu) -> Answer<()> {
@@ -286,7 +280,7 @@ fn targets(
         return Err(libc::EINVAL);
     }
     let mut bytes = vec![0; 4 * count as usize];
-    client::read(pid, ids_at, &mut bytes).map_err(|_| libc::EFAULT)?;
+    client::read(pid, ids_at, &mut bytes)?;
     let mut gpus = 0;
     for id in bytes.chunks_exact(4).skip(done as usize) {
         let id = u32::from_le_bytes([id[0], id[1], id[2], id[3]]);
@@ -318,14 +312,14 @@ fn create_event(machine: &mut Machine, pid: i32, a: &mut kfd::CreateEvent) -> An
     Ok(())
 }
 
-fn wait_events(machine: &mut Machine, call: &Call<'_>) -> Answer<()> {
+fn wait_events(machine: &mut Machine, call: &Call) -> Answer<()> {
     let arguments: kfd::WaitEvents = call.decode();
     if arguments.num_events > MAX_WAIT {
         return Err(libc::EINVAL);
     }
     let size = size_of::<kfd::EventData>();
     let mut bytes = vec![0; size * arguments.num_events as usize];
-    client::read(call.pid, arguments.events_ptr, &mut bytes).map_err(|_| libc::EFAULT)?;
+    client::read(call.pid, arguments.events_ptr, &mut bytes)?;
     machine.wait(call, arguments, bytes.chunks_exact(size).map(kfd::EventData::from_bytes))?;
     machine.wake(call.now);
     Ok(())

@@ -13,10 +13,12 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::control::{self, Receiver, Setup, ToLauncher, ToSupervisor};
+use crate::procfs;
 use crate::sandbox::{self, Entrance, Place};
 
 /// The variable by which a run inside a run finds its GPUs.
@@ -29,19 +31,28 @@ const JOIN_LIMIT: Duration = Duration::from_secs(10);
 const LAST_LINE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The options of `gpu-sim run`.
-#[derive(Debug)]
+#[derive(Args, Debug)]
 pub struct Run {
-    /// The name of a shared set.
-    pub name: Option<String>,
-    pub setup: Setup,
-    pub stats: Option<PathBuf>,
-    /// True to omit the message about kernels that were not executed.
-    pub quiet: bool,
-    pub command: Vec<OsString>,
+    /// Share the GPUs with other runs of this name; the first run makes them
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    setup: Setup,
+    /// Write the statistics of the GPUs as JSON when the command ends
+    #[arg(long, value_name = "FILE")]
+    stats: Option<PathBuf>,
+    /// Do not list the kernels that were not executed at the end
+    #[arg(long)]
+    quiet: bool,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
 }
 
 /// Runs the command. Returns the exit code.
-pub fn run(run: &Run) -> anyhow::Result<u8> {
+pub fn run(mut run: Run) -> anyhow::Result<u8> {
+    // The supervisor has another working directory.
+    run.setup.durations = run.setup.durations.map(std::path::absolute).transpose()?;
     // Open the file before the command runs, so that an error is reported early.
     let stats = run.stats.as_ref().map(|path| {
         File::create(path)
@@ -49,7 +60,7 @@ pub fn run(run: &Run) -> anyhow::Result<u8> {
             .with_context(|| format!("cannot write {}", path.display()))
     });
     let stats = stats.transpose()?;
-    let Joined { stream, mut receiver, supervisor, place } = connect(run)?;
+    let Joined { stream, mut receiver, supervisor, place } = connect(&run)?;
     let socket = stream.peer_addr()?.as_pathname().map(Path::to_owned).unwrap_or_default();
 
     // Orphaned descendants become children of this process, so that it can end all of them.
@@ -202,7 +213,7 @@ fn connect(run: &Run) -> anyhow::Result<Joined> {
     let dir = control::run_dir();
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let name = run.name.clone().unwrap_or_else(|| format!("unnamed-{}", std::process::id()));
-    let path = control::socket(&dir, &name);
+    let path = dir.join(format!("{name}.sock"));
     // One run at a time, so that two simultaneous first runs of a name share one supervisor.
     let lock = File::create(dir.join("start.lock"))?;
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
@@ -399,7 +410,7 @@ fn print(text: &str) {
 /// ones become descendants of this process, so that the next round finds them.
 fn end_descendants(supervisor: i32) {
     loop {
-        let mut children = descendants(std::process::id().cast_signed());
+        let mut children = procfs::descendants(std::process::id().cast_signed());
         children.retain(|pid| *pid != supervisor);
         if children.is_empty() {
             return;
@@ -409,32 +420,6 @@ fn end_descendants(supervisor: i32) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-}
-
-/// Returns the descendants of a process, without zombies.
-fn descendants(root: i32) -> Vec<i32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let mut parents = std::collections::BTreeMap::new();
-    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
-        let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
-        // "pid (name) state ppid": the name can contain anything, so count from its last parenthesis.
-        let mut fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-        if let (Some(state), Some(Ok(parent))) = (fields.next(), fields.next().map(str::parse::<i32>))
-            && state != "Z"
-        {
-            parents.insert(pid, parent);
-        }
-    }
-    let below = |mut pid: i32| {
-        while let Some(&parent) = parents.get(&pid) {
-            if parent == root {
-                return true;
-            }
-            pid = parent;
-        }
-        false
-    };
-    parents.keys().copied().filter(|pid| below(*pid)).collect()
 }
 
 fn exit_code(status: ExitStatus) -> u8 {

@@ -41,13 +41,10 @@ mod threads;
 mod topology;
 mod unexecuted;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
-
-use control::Setup;
+use clap::{Parser, Subcommand};
 
 /// The exit code if rights or kernel features are missing.
 const EXIT_UNSUPPORTED: u8 = 77;
@@ -68,7 +65,7 @@ enum Command {
     /// 125 for errors of gpu-sim, 126 if the command cannot be run, 127 if it is not found, and 77 if rights
     /// are missing. `gpu-sim info` lists the environment variables that are set for the command. Processes
     /// that the command leaves on the GPU end with the last run on it.
-    Run(RunArgs),
+    Run(launch::Run),
     /// Print whether this machine can simulate a GPU, and the simulations that are running
     Info {
         /// Print JSON
@@ -83,24 +80,6 @@ enum Command {
         /// The options of the set, as JSON
         setup: String,
     },
-}
-
-#[derive(Args)]
-struct RunArgs {
-    /// Share the GPUs with other runs of this name; the first run makes them
-    #[arg(long)]
-    name: Option<String>,
-    #[command(flatten)]
-    setup: Setup,
-    /// Write the statistics of the GPUs as JSON when the command ends
-    #[arg(long, value_name = "FILE")]
-    stats: Option<PathBuf>,
-    /// Do not list the kernels that were not executed at the end
-    #[arg(long)]
-    quiet: bool,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
-    command: Vec<OsString>,
 }
 
 fn main() -> ExitCode {
@@ -121,7 +100,7 @@ fn main() -> ExitCode {
                 eprintln!("{obstacle}");
                 return ExitCode::from(EXIT_UNSUPPORTED);
             }
-            run(args)
+            launch::run(args)
         }
         Command::Info { json } => {
             return if info::info(json) { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNSUPPORTED) };
@@ -138,11 +117,4 @@ fn main() -> ExitCode {
             ExitCode::from(EXIT_ERROR)
         }
     }
-}
-
-fn run(args: RunArgs) -> anyhow::Result<u8> {
-    let RunArgs { name, mut setup, stats, quiet, command } = args;
-    // The supervisor has another working directory.
-    setup.durations = setup.durations.map(std::path::absolute).transpose()?;
-    launch::run(&launch::Run { name, setup, stats, quiet, command })
 }

@@ -5,12 +5,12 @@ const ATTEMPTS: usize = 8;
 
 /// Returns the process that a thread belongs to.
 pub fn thread_group(tid: i32) -> Option<i32> {
-    status_field(tid, "Tgid:")
+    status_number(tid, "Tgid:")
 }
 
 /// Returns the thread that traces a process.
 pub fn tracer(pid: i32) -> Option<i32> {
-    status_field(pid, "TracerPid:").filter(|tracer| *tracer != 0)
+    status_number(pid, "TracerPid:").filter(|tracer| *tracer != 0)
 }
 
 /// Returns the name of a process; empty if the process has ended.
@@ -23,12 +23,20 @@ pub fn ancestors(pid: i32) -> Vec<i32> {
     let mut path = Vec::new();
     for _ in 0..ATTEMPTS {
         let complete;
-        (path, complete) = path_to_init(pid, |pid| status_field(pid, "PPid:"));
+        (path, complete) = path_to_init(pid, |pid| status_number(pid, "PPid:"));
         if complete {
             break;
         }
     }
     path
+}
+
+/// Returns the descendants of a process, without zombies.
+pub fn descendants(root: i32) -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let lives = |pid: i32| status_field(pid, "State:").is_some_and(|state| !state.starts_with('Z'));
+    pids.filter(|pid| *pid != root && lives(*pid) && ancestors(*pid).contains(&root)).collect()
 }
 
 /// Returns the path to the first process, and true if it is complete: when a process on it ends, its children
@@ -49,10 +57,13 @@ fn path_to_init(pid: i32, parent: impl Fn(i32) -> Option<i32>) -> (Vec<i32>, boo
     (path, true)
 }
 
-/// Returns a number from `/proc/PID/status`.
-fn status_field(pid: i32, field: &str) -> Option<i32> {
+fn status_field(pid: i32, field: &str) -> Option<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+    Some(status.lines().find_map(|line| line.strip_prefix(field))?.trim().to_owned())
+}
+
+fn status_number(pid: i32, field: &str) -> Option<i32> {
+    status_field(pid, field)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use anyhow::Context as _;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use rustix::thread::{CapabilitySet, LinkNameSpaceType, UnshareFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::cards;
@@ -61,12 +61,9 @@ impl Place {
 
 /// Returns the reason why this machine cannot simulate a device, if there is one.
 pub fn obstacle() -> Option<&'static str> {
-    let needed = 1 << 21; // CAP_SYS_ADMIN
-    let effective = fs::read_to_string("/proc/self/status").ok().and_then(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-        u64::from_str_radix(line.trim(), 16).ok()
-    });
-    if !rustix::process::geteuid().is_root() || effective.is_some_and(|caps| caps & needed == 0) {
+    let lacks = rustix::thread::capabilities(None)
+        .is_ok_and(|sets| !sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    if !rustix::process::geteuid().is_root() || lacks {
         return Some(
             "gpu-sim needs root (CAP_SYS_ADMIN): it mounts the simulated device over /dev and /sys in a private namespace.",
         );
@@ -148,20 +145,16 @@ pub fn enter(
 /// Moves the calling process into a new namespace that contains the devices of a supervisor in the root
 /// directory of the caller. Call it before any thread starts.
 pub fn share(supervisor: i32) -> anyhow::Result<()> {
-    let directory = |path: &str| {
-        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .with_context(|| format!("cannot open {path}"))
-    };
     let home =
         fs::File::open("/proc/self/ns/mnt").context("cannot open the mount namespace of this process")?;
-    let (root, current) = (directory("/")?, directory(".")?);
+    let open = |path: &str| directory(path).with_context(|| format!("cannot open {path}"));
+    let (root, current) = (open("/")?, open(".")?);
     // The mounts of the devices can be copied only in the namespace of the supervisor.
     Entrance::of(supervisor)?.enter()?;
     let mut copies = Vec::new();
-    for (directory, name) in
-        SIMULATED.iter().flat_map(|(directory, names)| names.iter().map(move |name| (directory, name)))
-    {
-        let path = Path::new(directory).join(name);
+    let simulated =
+        SIMULATED.iter().flat_map(|(of, names)| names.iter().map(|name| Path::new(of).join(name)));
+    for path in simulated {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         let tree = rustix::mount::open_tree(CWD, &path, flags);
@@ -194,8 +187,7 @@ impl Entrance {
     pub fn of(process: i32) -> anyhow::Result<Self> {
         let namespace = fs::File::open(format!("/proc/{process}/ns/mnt"));
         let namespace = namespace.context("cannot reach the simulated GPU's namespace")?.into();
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open(format!("/proc/{process}/root"), flags, Mode::empty());
+        let root = directory(&format!("/proc/{process}/root"));
         Ok(Self { namespace, root: root.context("cannot reach the simulated GPU's root directory")? })
     }
 
@@ -209,6 +201,11 @@ impl Entrance {
         rustix::process::chroot(".")?;
         Ok(())
     }
+}
+
+fn directory(path: &str) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
 /// Mounts a file at a path that does not exist yet.
@@ -225,8 +222,7 @@ fn move_to(mount: &OwnedFd, path: &Path) -> anyhow::Result<()> {
 /// Replaces `path` by a tmpfs with all its entries bound into it, except those in `without`.
 fn shadow(path: &str, without: &[&str]) -> anyhow::Result<()> {
     let work = || -> io::Result<()> {
-        let original =
-            rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let original = directory(path)?;
         let behind = format!("/proc/self/fd/{}", original.as_raw_fd());
         let entries: Vec<fs::DirEntry> = fs::read_dir(&behind)?.collect::<Result<_, _>>()?;
         rustix::mount::mount("gpu-sim", path, "tmpfs", MountFlags::NOSUID, c"mode=0755")?;
@@ -243,12 +239,7 @@ fn shadow(path: &str, without: &[&str]) -> anyhow::Result<()> {
                 fs::create_dir(&to)?;
                 fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
                 bind(&from, &to)?;
-            } else if kind.is_file()
-                || kind.is_char_device()
-                || kind.is_block_device()
-                || kind.is_socket()
-                || kind.is_fifo()
-            {
+            } else {
                 fs::write(&to, "")?;
                 bind(&from, &to)?;
             }

@@ -5,7 +5,7 @@
 //! this map. A [`Fault`] is the equivalent of a page fault of a real GPU.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 
 use crate::arena::Arena;
 
@@ -147,6 +147,10 @@ impl View<'_> {
         Ok(bytes)
     }
 
+    pub fn bytes<const N: usize>(&self, va: u64) -> Result<Bytes<N>, Fault> {
+        self.load(va).map(Bytes)
+    }
+
     pub fn load_u32(&self, va: u64) -> Result<u32, Fault> {
         self.load(va).map(u32::from_le_bytes)
     }
@@ -197,27 +201,43 @@ impl View<'_> {
         }
         Ok(())
     }
+}
 
-    /// Decrements a 64-bit signal value. Returns the new value.
-    pub fn decrement(&self, va: u64) -> Result<i64, Fault> {
-        Ok(self.atomic(va)?.fetch_sub(1, Ordering::AcqRel) - 1)
+/// Bytes that a client wrote, with the little-endian numbers in them.
+pub struct Bytes<const N: usize>([u8; N]);
+
+impl<const N: usize> Bytes<N> {
+    pub fn array<const M: usize>(&self, at: usize) -> [u8; M] {
+        std::array::from_fn(|i| self.0[at + i])
+    }
+
+    pub fn u16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.array(at))
+    }
+
+    pub fn u32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.array(at))
+    }
+
+    pub fn u64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.array(at))
     }
 }
 
 /// The memory of a client process, which the kernel reads and writes for the supervisor.
 pub mod client {
-    use std::io;
+    use crate::call::Answer;
 
-    /// Fills `out` from `pid`'s address `at`.
-    pub fn read(pid: i32, at: u64, out: &mut [u8]) -> io::Result<()> {
+    /// Fills `out` from `pid`'s address `at`. Fails with EFAULT, as the driver does.
+    pub fn read(pid: i32, at: u64, out: &mut [u8]) -> Answer<()> {
         let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
         let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: out.len() };
         // SAFETY: `local` describes `out`, which is borrowed mutably; the kernel checks the remote address.
         whole(unsafe { libc::process_vm_readv(pid, &raw const local, 1, &raw const remote, 1, 0) }, out.len())
     }
 
-    /// Writes `data` to `pid`'s address `at`.
-    pub fn write(pid: i32, at: u64, data: &[u8]) -> io::Result<()> {
+    /// Writes `data` to `pid`'s address `at`. Fails with EFAULT, as the driver does.
+    pub fn write(pid: i32, at: u64, data: &[u8]) -> Answer<()> {
         let local = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
         let remote = libc::iovec { iov_base: at as *mut libc::c_void, iov_len: data.len() };
         // SAFETY: the kernel only reads from `local`, which describes `data`, and it checks the remote
@@ -231,13 +251,13 @@ pub mod client {
     /// Checks that the process has mapped the whole range and may read it, and write it if `writes` is set.
     /// The errors are those of the driver, which pins the pages (`init_user_pages` in amdgpu_amdkfd_gpuvm.c,
     /// `hmm_vma_fault` in mm/hmm.c of Linux 6.12): EFAULT for unmapped pages, EPERM for missing permissions.
-    pub fn check_mapped(pid: i32, at: u64, len: u64, writes: bool) -> Result<(), i32> {
+    pub fn check_mapped(pid: i32, at: u64, len: u64, writes: bool) -> Answer<()> {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|_| libc::EFAULT)?;
         covered(&maps, at, len, writes)
     }
 
     /// Checks a range against the text of `/proc/PID/maps`.
-    fn covered(maps: &str, at: u64, len: u64, writes: bool) -> Result<(), i32> {
+    fn covered(maps: &str, at: u64, len: u64, writes: bool) -> Answer<()> {
         let end = at.checked_add(len).ok_or(libc::EFAULT)?;
         let mut upto = at;
         for line in maps.lines() {
@@ -262,12 +282,8 @@ pub mod client {
         if upto >= end { Ok(()) } else { Err(libc::EFAULT) }
     }
 
-    fn whole(n: isize, want: usize) -> io::Result<()> {
-        match usize::try_from(n) {
-            Ok(n) if n == want => Ok(()),
-            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-            Err(_) => Err(io::Error::last_os_error()),
-        }
+    fn whole(n: isize, want: usize) -> Answer<()> {
+        if n == want.cast_signed() { Ok(()) } else { Err(libc::EFAULT) }
     }
 
     #[cfg(test)]

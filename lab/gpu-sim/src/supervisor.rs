@@ -274,10 +274,9 @@ impl Supervisor {
                     Some(pid) => {
                         // Read the time under the lock, so that the device is not ahead of the call.
                         self.with_machine(|machine| {
-                            engine::ioctl(
-                                machine,
-                                &Call { unique, pid, tid, command, argument, out_size, now: now() },
-                            );
+                            let argument = argument.to_vec();
+                            let call = Call { unique, pid, tid, command, argument, out_size, now: now() };
+                            engine::ioctl(machine, &call);
                         });
                         self.pace.wake();
                     }

@@ -21,7 +21,7 @@ pub struct Arch {
     pub array_count: u32,
     pub cu_per_simd_array: u32,
     simd_per_cu: u32,
-    wave_front_size: u32,
+    pub wave_front_size: u32,
     max_waves_per_simd: u32,
     /// Local data share of a compute unit, KiB.
     lds_kib: u32,
@@ -48,6 +48,7 @@ pub struct Arch {
 const DATA: u64 = 9;
 const INSTRUCTION: u64 = 10;
 
+/// The model from which the others take what they have in common.
 const GFX942: Arch = Arch {
     name: "gfx942",
     version: 90402,
@@ -81,21 +82,14 @@ pub const ARCHS: &[Arch] = &[
         simd_count: 416,
         array_count: 8,
         cu_per_simd_array: 14,
-        simd_per_cu: 4,
-        wave_front_size: 64,
-        max_waves_per_simd: 8,
-        lds_kib: 64,
-        arrays_per_engine: 1,
         xcc_count: 1,
-        cp_queues: 24,
         firmware: 92,
         sdma_firmware: 9,
-        family_id: 141,
         kernel_name: "aldebaran",
-        mes: false,
         debug_prop: 470,
         pci_revision: 0x02,
         caches: &[(1, 16, DATA), (1, 16, INSTRUCTION), (2, 8192, DATA)],
+        ..GFX942
     },
     GFX942,
     Arch {
@@ -117,18 +111,17 @@ pub const ARCHS: &[Arch] = &[
         simd_per_cu: 2,
         wave_front_size: 32,
         max_waves_per_simd: 16,
-        lds_kib: 64,
         arrays_per_engine: 2,
         xcc_count: 1,
         cp_queues: 8,
         firmware: 550,
         sdma_firmware: 20,
         family_id: 145,
-        kernel_name: "ip discovery",
         mes: true,
         debug_prop: 1495,
         pci_revision: 0xc8,
         caches: &[(1, 32, DATA), (1, 32, INSTRUCTION), (2, 6144, DATA), (3, 98_304, DATA)],
+        ..GFX942
     },
 ];
 
@@ -160,10 +153,6 @@ impl Arch {
     pub fn lds(&self) -> u32 {
         self.lds_kib << 10
     }
-
-    pub fn wave_size(&self) -> u32 {
-        self.wave_front_size
-    }
 }
 
 /// AMD's PCI vendor id.
@@ -179,6 +168,15 @@ pub struct GpuConfig {
     pub render_minor: u32,
     /// The device of the PCI bus, or the partition of one.
     pub part: Part,
+}
+
+#[cfg(test)]
+impl GpuConfig {
+    /// Returns a device that is not partitioned.
+    pub fn example(arch: &str) -> Self {
+        let arch = Arch::find(arch).unwrap();
+        Self { arch, gpu_id: 9, vram: 64 << 30, render_minor: 128, part: Part::whole(0) }
+    }
 }
 
 /// A device of the PCI bus, or a partition of one (compute partition mode CPX and the like).
@@ -429,8 +427,7 @@ mod tests {
     #[test]
     fn topology_contains_every_node() {
         let dir = tempfile::tempdir().unwrap();
-        let gpu =
-            GpuConfig { arch: &ARCHS[0], gpu_id: 9, vram: 64 << 30, render_minor: 128, part: Part::whole(0) };
+        let gpu = GpuConfig::example("gfx90a");
         write(dir.path(), &[gpu, GpuConfig { gpu_id: 10, render_minor: 129, ..gpu }]).unwrap();
         let read = |path: &str| std::fs::read_to_string(dir.path().join(path)).unwrap();
         assert_eq!(read("nodes/2/gpu_id"), "10\n");

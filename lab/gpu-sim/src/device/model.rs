@@ -86,7 +86,7 @@ pub fn slots(arch: &Arch) -> u32 {
 /// holds: its waves, or the share of a compute unit that its local memory blocks, whichever is more.
 pub fn group_cost(arch: &Arch, items: u32, lds: u32) -> u32 {
     let per_cu = arch.waves_per_cu();
-    let waves = items.max(1).div_ceil(arch.wave_size());
+    let waves = items.max(1).div_ceil(arch.wave_front_size);
     let memory = (u64::from(lds) * u64::from(per_cu)).div_ceil(u64::from(arch.lds())) as u32;
     waves.max(memory).min(per_cu)
 }

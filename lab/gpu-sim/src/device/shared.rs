@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use super::model::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Shared {
     slots: u32,
     free: u32,
@@ -80,15 +80,7 @@ impl Kernel {
 impl Shared {
     /// Makes a device with this number of wave slots.
     pub fn new(slots: u32) -> Self {
-        Self {
-            slots,
-            free: slots,
-            kernels: BTreeMap::new(),
-            order: VecDeque::new(),
-            waiting: BTreeMap::new(),
-            ends: BinaryHeap::new(),
-            evicted: BTreeSet::new(),
-        }
+        Self { slots, free: slots, ..Self::default() }
     }
 
     fn enqueue(&mut self, queue: QueueKey, id: WorkId) {
@@ -226,22 +218,17 @@ impl Model for Shared {
             return;
         }
         self.order.retain(|other| !new.contains(other));
-        let evicted: Vec<(WorkId, QueueKey)> = self
-            .kernels
-            .iter()
-            .filter(|(_, k)| new.contains(&k.queue))
-            .map(|(id, k)| (*id, k.queue))
-            .collect();
-        for (id, queue) in evicted {
-            let Some(kernel) = self.kernels.get_mut(&id) else { continue };
+        let mut unplaced = Vec::new();
+        for (id, kernel) in self.kernels.iter_mut().filter(|(_, kernel)| new.contains(&kernel.queue)) {
             for (end, groups) in std::mem::take(&mut kernel.running).into_iter().rev() {
                 self.free += kernel.cost * groups as u32;
                 kernel.to_place.push_front(Chunk { groups, each: end.saturating_sub(now) });
             }
             if !kernel.to_place.is_empty() {
-                self.enqueue(queue, id);
+                unplaced.push((kernel.queue, *id));
             }
         }
+        unplaced.into_iter().for_each(|(queue, id)| self.enqueue(queue, id));
         let kernels = &self.kernels;
         self.ends.retain(|Reverse((_, id))| kernels.get(id).is_some_and(|k| !new.contains(&k.queue)));
         self.place(now, out);

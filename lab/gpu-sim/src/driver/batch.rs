@@ -5,16 +5,16 @@ use hip_sys::kfd::Plain as _;
 use hip_sys::kfd::debug::{self, DbgTrap, Operation as _, exception_bit};
 
 use super::operations::{answer_parked, operate, unlock};
-use crate::call::{Answer, Call, OwnedCall, reply};
+use crate::call::{Answer, Call};
 use crate::device::{QueueKey, Time};
 use crate::fuse::Reply;
-use crate::machine::{Awaited, Batch, Blocked, Change, Follow, Machine, Operation, Parked, Queue};
+use crate::machine::{Awaited, Batch, Blocked, Change, Follow, Machine, Parked, Queue};
 use crate::space::client;
 
 /// Begins to suspend or resume these queues, or all.
 pub fn batch(
     machine: &mut Machine,
-    call: &Call<'_>,
+    call: &Call,
     argument: DbgTrap,
     pid: i32,
     ids: Option<Vec<u32>>,
@@ -25,9 +25,10 @@ pub fn batch(
     let ids = ids.map(|ids| ids.into_iter().map(|id| id | debug::QUEUE_INVALID).collect());
     let parked = Parked::of(call, pid);
     machine.lock(&parked);
-    let (out_size, caller) = (call.out_size, call.pid);
-    let batch = Batch { parked, argument, out_size, caller, suspend, ids, array, clear, gpu: 0, total: 0 };
-    batch_next(machine, call.now, batch);
+    let call = call.clone();
+    let now = call.now;
+    let batch = Batch { parked, call, argument, suspend, ids, array, clear, gpu: 0, total: 0 };
+    batch_next(machine, now, batch);
     Ok(())
 }
 
@@ -60,19 +61,19 @@ fn batch_next(machine: &mut Machine, t: Time, mut batch: Batch) {
         batch.gpu += 1;
         if !keys.is_empty() {
             let change = if batch.suspend { Change::Suspend(keys) } else { Change::Resume(keys) };
-            operate(machine, t, gpu, Operation { change, follow: Follow::Batch(Box::new(batch)) });
+            operate(machine, t, gpu, change, Follow::Batch(Box::new(batch)));
             return;
         }
     }
     if let Some(ids) = &batch.ids {
         let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_ne_bytes()).collect();
         // The driver only logs it if that fails.
-        let _ = client::write(batch.caller, batch.array, &bytes);
+        let _ = client::write(batch.call.pid, batch.array, &bytes);
     }
     if !batch.suspend {
         unblock(machine, t, pid);
     }
-    let answer = reply(&batch.argument, batch.out_size);
+    let answer = batch.call.reply(&batch.argument);
     answer_parked(machine, t, batch.parked, Ok(Reply { result: batch.total.cast_signed(), ..answer }));
 }
 
@@ -105,8 +106,8 @@ pub fn batch_done(
 }
 
 /// Makes the destruction of a suspended queue wait until the queue is resumed.
-pub fn block_destruction(machine: &mut Machine, call: &Call<'_>, key: QueueKey) {
-    let awaited = Awaited::Resume(key.id, OwnedCall::of(call));
+pub fn block_destruction(machine: &mut Machine, call: &Call, key: QueueKey) {
+    let awaited = Awaited::Resume(key.id, call.clone());
     machine.calls.blocked.push(Blocked { unique: call.unique, pid: key.pid, awaited });
 }
 

@@ -13,17 +13,17 @@ use super::exceptions::{
     device_snapshot, exception_info, notify_debugger, query_event, queue_snapshot, raise_process_exception,
 };
 use super::operations::operate;
-use crate::call::{Answer, Call, reply};
+use crate::call::{Answer, Call};
 use crate::device::Time;
-use crate::machine::{Awaited, Blocked, Change, Follow, Machine, Operation, Process};
+use crate::machine::{Awaited, Blocked, Change, Follow, Machine, Process};
 use crate::procfs::tracer;
 use crate::space::client;
 
 /// The largest number of queue ids of one call.
 const MOST: u32 = 1024;
 
-pub fn runtime_enable(machine: &mut Machine, call: &Call<'_>, a: debug::RuntimeEnable) -> Answer<()> {
-    let out = reply(&a, call.out_size);
+pub fn runtime_enable(machine: &mut Machine, call: &Call, a: debug::RuntimeEnable) -> Answer<()> {
+    let out = call.reply(&a);
     let process = machine.process(call.pid)?;
     let retry = process.debug.retry;
     let enable = a.mode_mask & debug::RUNTIME_ENABLE != 0;
@@ -71,11 +71,11 @@ pub fn runtime_enable(machine: &mut Machine, call: &Call<'_>, a: debug::RuntimeE
 }
 
 /// Returns the process that a DBG_TRAP is about, whose lock the call takes.
-pub fn target(call: &Call<'_>) -> i32 {
-    DbgTrap::from_bytes(call.argument).pid.cast_signed()
+pub fn target(call: &Call) -> i32 {
+    call.decode::<DbgTrap>().pid.cast_signed()
 }
 
-pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Answer<()> {
+pub fn debug_trap(machine: &mut Machine, call: &Call, mut a: DbgTrap) -> Answer<()> {
     let pid = a.pid.cast_signed();
     // A traced process that has not opened the device could be debugged as well; that is not simulated.
     let target = machine.processes.get(&pid).ok_or(libc::ESRCH)?;
@@ -92,10 +92,8 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
             debug::SuspendQueues::OP
                 | debug::ResumeQueues::OP
                 | debug::SetFlags::OP
-                | debug::OP_SET_WAVE_LAUNCH_OVERRIDE
-                | debug::OP_SET_WAVE_LAUNCH_MODE
-                | debug::OP_SET_NODE_ADDRESS_WATCH
-                | debug::OP_CLEAR_NODE_ADDRESS_WATCH
+                | debug::OP_SET_WAVE_LAUNCH_OVERRIDE..=debug::OP_SET_WAVE_LAUNCH_MODE
+                | debug::OP_SET_NODE_ADDRESS_WATCH..=debug::OP_CLEAR_NODE_ADDRESS_WATCH
         )
     {
         return Err(libc::EPERM);
@@ -147,8 +145,7 @@ pub fn debug_trap(machine: &mut Machine, call: &Call<'_>, mut a: DbgTrap) -> Ans
         }
         _ => return Err(libc::EINVAL),
     }
-    let out = reply(&a, call.out_size);
-    machine.outbox.answer(call, out)
+    machine.outbox.answer(call, call.reply(&a))
 }
 
 /// Decodes the operation of a DBG_TRAP, executes it, and encodes it again.
@@ -159,7 +156,7 @@ fn apply<A: debug::Operation>(a: &mut DbgTrap, execute: impl FnOnce(&mut A) -> A
     Ok(())
 }
 
-fn debug_enable(machine: &mut Machine, call: &Call<'_>, pid: i32, a: &mut debug::Enable) -> Answer<()> {
+fn debug_enable(machine: &mut Machine, call: &Call, pid: i32, a: &mut debug::Enable) -> Answer<()> {
     let devices = machine.gpus.len();
     let process = machine.process(pid)?;
     if pid != call.pid {
@@ -179,7 +176,7 @@ fn debug_enable(machine: &mut Machine, call: &Call<'_>, pid: i32, a: &mut debug:
     let info = process.debug.runtime;
     let size = (a.rinfo_size as usize).min(size_of::<debug::RuntimeInfo>());
     a.rinfo_size = size_of::<debug::RuntimeInfo>() as u32;
-    client::write(call.pid, a.rinfo_ptr, &info.as_bytes()[..size]).map_err(|_| libc::EFAULT)
+    client::write(call.pid, a.rinfo_ptr, &info.as_bytes()[..size])
 }
 
 /// Informs the devices that the process is debugged.
@@ -200,7 +197,7 @@ fn activate(machine: &mut Machine, now: Time, pid: i32) {
 fn refresh(machine: &mut Machine, now: Time) {
     for gpu in 0..machine.gpus.len() {
         if !machine.gpus[gpu].config.arch.mes {
-            operate(machine, now, gpu, Operation { change: Change::Refresh, follow: Follow::Nothing });
+            operate(machine, now, gpu, Change::Refresh, Follow::Nothing);
         }
     }
 }
@@ -225,7 +222,7 @@ fn resume_all(machine: &mut Machine, now: Time, pid: i32) {
     for gpu in 0..machine.gpus.len() {
         let keys = keys(machine, pid, gpu, |queue| queue.suspended);
         if !keys.is_empty() {
-            operate(machine, now, gpu, Operation { change: Change::Resume(keys), follow: Follow::Nothing });
+            operate(machine, now, gpu, Change::Resume(keys), Follow::Nothing);
         }
     }
     unblock(machine, now, pid);
@@ -263,7 +260,7 @@ fn ids(caller: i32, at: u64, count: u32) -> Answer<Option<Vec<u32>>> {
         return Ok(None);
     }
     let mut bytes = vec![0; 4 * count as usize];
-    client::read(caller, at, &mut bytes).map_err(|_| libc::EFAULT)?;
+    client::read(caller, at, &mut bytes)?;
     Ok(Some(bytes.as_chunks::<4>().0.iter().map(|id| u32::from_ne_bytes(*id)).collect()))
 }
 

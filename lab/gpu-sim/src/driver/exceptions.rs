@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use crate::call::Answer;
 use crate::device::QueueKey;
 use crate::layout::apertures;
-use crate::machine::Machine;
+use crate::machine::{Machine, Process};
 use crate::space::client;
 use crate::topology;
 
@@ -76,7 +76,7 @@ pub fn exception_info(
     if a.exception_code == debug::EC_PROCESS_RUNTIME {
         size = size_of::<debug::RuntimeInfo>();
         let bytes = &info.as_bytes()[..size.min(a.info_size as usize)];
-        client::write(caller, a.info_ptr, bytes).map_err(|_| libc::EFAULT)?;
+        client::write(caller, a.info_ptr, bytes)?;
     }
     a.info_size = size as u32;
     if a.clear_exception != 0 {
@@ -115,8 +115,7 @@ pub fn queue_snapshot(
                 reserved: 0,
             };
             queue.exceptions &= !a.exception_mask;
-            client::write(caller, at, &entry.as_bytes()[..a.entry_size as usize])
-                .map_err(|_| libc::EFAULT)?;
+            client::write(caller, at, &entry.as_bytes()[..a.entry_size as usize])?;
             at = at.wrapping_add(stride.into());
         }
         a.num_queues += 1;
@@ -153,7 +152,7 @@ pub fn device_snapshot(
         if let Some(raised) = machine.process(pid)?.debug.devices.get_mut(gpu) {
             *raised &= !a.exception_mask;
         }
-        client::write(caller, at, &entry.as_bytes()[..a.entry_size as usize]).map_err(|_| libc::EFAULT)?;
+        client::write(caller, at, &entry.as_bytes()[..a.entry_size as usize])?;
         at = at.wrapping_add(stride.into());
     }
     Ok(())
@@ -161,33 +160,25 @@ pub fn device_snapshot(
 
 /// Raises the exception of a new queue, which the debugger has not seen.
 pub fn raise_queue_new(machine: &mut Machine, key: QueueKey) {
-    let bit = exception_bit(debug::EC_QUEUE_NEW);
-    let Some(process) = machine.processes.get_mut(&key.pid).filter(|process| process.debug.enabled) else {
-        return;
-    };
-    if let Some(queue) = process.queues.get_mut(&key.id) {
-        queue.exceptions |= bit;
-    }
-    if process.debug.reported & bit != 0 {
-        notify_debugger(machine, key.pid);
-    }
+    raise(machine, key.pid, debug::EC_QUEUE_NEW, |process| {
+        process.queues.get_mut(&key.id).map(|queue| &mut queue.exceptions)
+    });
 }
 
 pub fn raise_process_exception(machine: &mut Machine, pid: i32, code: u32) {
-    let Some(process) = machine.processes.get_mut(&pid).filter(|process| process.debug.enabled) else {
-        return;
-    };
-    process.debug.raised |= exception_bit(code);
-    if process.debug.reported & exception_bit(code) != 0 {
-        notify_debugger(machine, pid);
-    }
+    raise(machine, pid, code, |process| Some(&mut process.debug.raised));
 }
 
 pub fn raise_device_exception(machine: &mut Machine, pid: i32, gpu: usize, code: u32) {
+    raise(machine, pid, code, |process| process.debug.devices.get_mut(gpu));
+}
+
+/// Sets the bit of an exception where the process keeps it, and notifies the debugger if it asked for that.
+fn raise(machine: &mut Machine, pid: i32, code: u32, of: impl FnOnce(&mut Process) -> Option<&mut u64>) {
     let Some(process) = machine.processes.get_mut(&pid).filter(|process| process.debug.enabled) else {
         return;
     };
-    if let Some(raised) = process.debug.devices.get_mut(gpu) {
+    if let Some(raised) = of(process) {
         *raised |= exception_bit(code);
     }
     if process.debug.reported & exception_bit(code) != 0 {

@@ -7,17 +7,20 @@
 //! (MES), it evicts only the queue that changes. The caller waits for the eviction; the restoration happens
 //! after its answer.
 
+use hip_sys::kfd;
+
 use super::batch::{batch_done, unblock};
 use crate::device::{QueueKey, Time};
 use crate::fuse::Reply;
 use crate::machine::{ActiveOperation, Change, Follow, Kind, Machine, Operation, Parked, Stage, State};
-use crate::packets::apply;
+use crate::packets::run_model;
 
 /// The time for which a device that is being reset takes no operations.
 pub const RESET: Time = 20_000_000;
 
 /// Begins an operation of a GPU's driver at `now`, or queues it behind others.
-pub fn operate(machine: &mut Machine, now: Time, gpu: usize, operation: Operation) {
+pub fn operate(machine: &mut Machine, now: Time, gpu: usize, change: Change, follow: Follow) {
+    let operation = Operation { change, follow };
     let scheduler = &mut machine.gpus[gpu].scheduler;
     if scheduler.resetting.is_some_and(|until| until > now) {
         finish(machine, now, operation, Err(libc::EIO));
@@ -58,12 +61,12 @@ pub fn drive(machine: &mut Machine, gpu: usize, t: Time) {
         return;
     };
     match active.stage {
-        Stage::Draining(limit) if limit <= t && !drained(machine, &active.evicted) => {
-            hang(machine, gpu, active, t)
-        }
-        Stage::Stuck(_) => hang(machine, gpu, active, t),
-        Stage::Saving(_) | Stage::Draining(_) => finish_eviction(machine, gpu, active, t),
         Stage::Restoring(_) => finish_restoration(machine, gpu, &active.restored, t),
+        Stage::Draining(limit) if limit > t || drained(machine, &active.evicted) => {
+            finish_eviction(machine, gpu, active, t);
+        }
+        Stage::Saving(_) => finish_eviction(machine, gpu, active, t),
+        Stage::Draining(_) | Stage::Stuck(_) => hang(machine, gpu, active, t),
     }
 }
 
@@ -71,9 +74,8 @@ fn queues_to_evict(machine: &Machine, gpu: usize, change: &Change) -> Vec<QueueK
     let named = change.queues();
     let mes = machine.gpus[gpu].config.arch.mes;
     // An eviction that costs nothing and is restored at once has no effect, and is skipped.
-    let free = machine.driver.settings.cwsr
-        && machine.driver.settings.save == 0
-        && machine.driver.settings.restore == 0;
+    let settings = &machine.driver.settings;
+    let free = settings.cwsr && settings.save == 0 && settings.restore == 0;
     let mut stuck = false;
     let mut off = Vec::new();
     for (&pid, process) in &machine.processes {
@@ -94,18 +96,10 @@ fn queues_to_evict(machine: &Machine, gpu: usize, change: &Change) -> Vec<QueueK
 
 fn begin(machine: &mut Machine, gpu: usize, operation: Operation, t: Time) {
     if let Change::Suspend(keys) = &operation.change {
-        for key in keys.clone() {
-            if let Some(queue) = machine.queue_mut(key) {
-                (queue.suspended, queue.active) = (true, false);
-            }
-        }
+        machine.each_queue(keys, |queue| (queue.suspended, queue.active) = (true, false));
     }
     let off = queues_to_evict(machine, gpu, &operation.change);
-    for key in &off {
-        if let Some(queue) = machine.queue_mut(*key) {
-            queue.mapped = false;
-        }
-    }
+    machine.each_queue(&off, |queue| queue.mapped = false);
     let is_stuck = |key: &QueueKey| machine.queue(*key).is_some_and(|q| q.stuck && q.outstanding > 0);
     let stage = if off.iter().any(is_stuck) {
         Stage::Stuck(t.saturating_add(machine.driver.settings.timeout))
@@ -132,10 +126,7 @@ fn save(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) -> Time {
         }
         saved += u64::from(runs);
     }
-    let mut progress = Vec::new();
-    machine.gpus[gpu].model.evict(t, &compute, &mut progress);
-    machine.account_busy(gpu, t);
-    apply(machine, t, progress);
+    run_model(machine, gpu, t, |model, progress| model.evict(t, &compute, progress));
     let cost = cost(machine, gpu, machine.driver.settings.save, saved);
     let scheduler = &mut machine.gpus[gpu].scheduler;
     scheduler.saves += u64::from(saved > 0);
@@ -151,25 +142,15 @@ fn cost(machine: &Machine, gpu: usize, each: Time, queues: u64) -> Time {
 /// Finishes the eviction: the change takes effect, the caller is answered, and the restoration begins.
 fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperation, t: Time) {
     let Some(operation) = active.operation.take() else { return };
-    for key in operation.change.queues().to_vec() {
-        match operation.change {
-            Change::Destroy(_) => {
-                forget_queue(machine, t, key);
-                continue;
-            }
-            Change::Resume(_) => {
-                if let Some(queue) = machine.queue_mut(key) {
-                    queue.suspended = false;
-                }
-            }
-            _ => {}
-        }
-        if let Some(queue) = machine.queue_mut(key) {
-            queue.active = queue.should_run();
-        }
-    }
-    let mes = machine.gpus[gpu].config.arch.mes;
     let named = operation.change.queues();
+    if let Change::Destroy(key) = operation.change {
+        forget_queue(machine, t, key);
+    }
+    machine.each_queue(named, |queue| {
+        queue.suspended &= !matches!(operation.change, Change::Resume(_));
+        queue.active = queue.should_run();
+    });
+    let mes = machine.gpus[gpu].config.arch.mes;
     let mut back = Vec::new();
     let mut saved = 0;
     for (&pid, process) in &machine.processes {
@@ -193,17 +174,12 @@ fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperatio
 
 /// Finishes the restoration: the queues run again.
 fn finish_restoration(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: Time) {
-    for key in back {
-        if let Some(queue) = machine.queue_mut(*key) {
-            (queue.mapped, queue.saved) = (true, false);
-            // Packets that arrived meanwhile begin now.
-            queue.ready_at = queue.ready_at.max(t);
-        }
-    }
-    let mut progress = Vec::new();
-    machine.gpus[gpu].model.restore(t, back, &mut progress);
-    machine.account_busy(gpu, t);
-    apply(machine, t, progress);
+    machine.each_queue(back, |queue| {
+        (queue.mapped, queue.saved) = (true, false);
+        // Packets that arrived meanwhile begin now.
+        queue.ready_at = queue.ready_at.max(t);
+    });
+    run_model(machine, gpu, t, |model, progress| model.restore(t, back, progress));
 }
 
 /// Resets the device after an eviction timed out, for every process.
@@ -231,35 +207,26 @@ fn reset(machine: &mut Machine, gpu: usize, t: Time) {
         }
     }
     machine.work.forget(|key| lost.contains(&key));
-    let mut progress = Vec::new();
-    for key in &lost {
-        machine.gpus[gpu].model.remove(t, *key, &mut progress);
-    }
-    machine.account_busy(gpu, t);
+    // All work of the device is forgotten, so that no progress has an effect.
+    run_model(machine, gpu, t, |model, progress| lost.iter().for_each(|key| model.remove(t, *key, progress)));
     let gpu_id = machine.gpus[gpu].config.gpu_id;
     lost.dedup_by_key(|key| key.pid);
     for key in lost {
-        machine.hardware_exception(key.pid, gpu_id);
+        machine.exception(key.pid, kfd::EVENT_HW_EXCEPTION, 0, gpu_id);
     }
     machine.wake(t);
 }
 
 /// Finishes an operation and starts the action that follows.
 fn finish(machine: &mut Machine, t: Time, operation: Operation, result: Result<(), i32>) {
-    if let (Change::Create(key), Err(_)) = (&operation.change, result) {
-        forget_queue(machine, t, *key);
-    }
-    if let (Change::Destroy(key), Err(_)) = (&operation.change, result) {
-        // The driver destroys the queue despite the error (`pqm_destroy_queue`).
-        forget_queue(machine, t, *key);
-    }
-    if let (Change::Resume(keys), Err(_)) = (&operation.change, result) {
-        // The driver counts the queues as resumed despite the error (`resume_single_queue`).
-        for key in keys {
-            if let Some(queue) = machine.queue_mut(*key) {
-                queue.suspended = false;
-            }
+    match &operation.change {
+        // The driver destroys a queue despite the error (`pqm_destroy_queue`).
+        Change::Create(key) | Change::Destroy(key) if result.is_err() => forget_queue(machine, t, *key),
+        // The driver counts queues as resumed despite the error (`resume_single_queue`).
+        Change::Resume(keys) if result.is_err() => {
+            machine.each_queue(keys, |queue| queue.suspended = false);
         }
+        _ => {}
     }
     match operation.follow {
         Follow::Nothing => {
@@ -297,11 +264,8 @@ pub fn forget_queue(machine: &mut Machine, now: Time, key: QueueKey) {
     machine.driver.sysfs.remove(key.pid, key.id);
     process.stats.retire(key.id, machine.gpus[queue.gpu].config.gpu_id, &queue);
     machine.work.forget(|other| other == key);
-    let mut progress = Vec::new();
-    machine.gpus[queue.gpu].model.remove(now, key, &mut progress);
-    machine.account_busy(queue.gpu, now);
     // The slots that become free let other kernels start.
-    apply(machine, now, progress);
+    run_model(machine, queue.gpu, now, |model, progress| model.remove(now, key, progress));
 }
 
 /// Removes all queues of a process. With HWS, each device then evicts and restores the other queues.
@@ -315,7 +279,7 @@ pub fn forget_queues(machine: &mut Machine, now: Time, pid: i32) {
     for gpu in 0..machine.gpus.len() {
         let any = queues.iter().any(|(_, at, mapped)| *at == gpu && *mapped);
         if any && !machine.gpus[gpu].config.arch.mes {
-            operate(machine, now, gpu, Operation { change: Change::Refresh, follow: Follow::Nothing });
+            operate(machine, now, gpu, Change::Refresh, Follow::Nothing);
         }
     }
 }

@@ -6,11 +6,11 @@ use super::batch::block_destruction;
 use super::exceptions::{raise_device_exception, raise_queue_new};
 use super::operations::{answer_parked, forget_queue, operate};
 use crate::arena::PAGE;
-use crate::call::{Answer, Call, reply};
+use crate::call::{Answer, Call};
 use crate::device::{QueueKey, Time};
 use crate::fuse::Reply;
 use crate::layout::doorbell_offset;
-use crate::machine::{Change, Follow, Kind, Machine, Operation, Parked, Queue};
+use crate::machine::{Change, Follow, Kind, Machine, Parked, Queue};
 use crate::space::{Range, client};
 
 /// The largest number of queues of a process on gfx9.4.3 and 9.4.4, and on all others (`pqm_create_queue`).
@@ -30,7 +30,7 @@ fn checked(percentage: u32, priority: u32, ring_size: u32) -> Answer<()> {
 }
 
 /// Executes CREATE_QUEUE, which is answered once the queue is on the hardware.
-pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQueue) -> Answer<()> {
+pub fn create_queue(machine: &mut Machine, call: &Call, mut a: kfd::CreateQueue) -> Answer<()> {
     checked(a.queue_percentage, a.queue_priority, a.ring_size)?;
     let gpu = machine.gpu_index(a.gpu_id).ok_or(libc::EINVAL)?;
     let kind = match a.queue_type {
@@ -72,7 +72,7 @@ pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQu
     }
     raise_queue_new(machine, QueueKey { pid: call.pid, id });
     machine.driver.sysfs.add(call.pid, id, size, a.queue_type, a.gpu_id);
-    let out = reply(&a, call.out_size);
+    let out = call.reply(&a);
     if !runs {
         return machine.outbox.answer(call, out);
     }
@@ -83,7 +83,7 @@ pub fn create_queue(machine: &mut Machine, call: &Call<'_>, mut a: kfd::CreateQu
 
 /// Executes DESTROY_QUEUE, which is answered once a debugger has resumed the queue and the queue is off the
 /// hardware.
-pub fn destroy_queue(machine: &mut Machine, call: &Call<'_>, a: kfd::DestroyQueue) -> Answer<()> {
+pub fn destroy_queue(machine: &mut Machine, call: &Call, a: kfd::DestroyQueue) -> Answer<()> {
     let key = QueueKey { pid: call.pid, id: a.queue_id };
     let debugged = machine.process(call.pid)?.debug.enabled;
     let queue = machine.queue_mut(key).ok_or(libc::EINVAL)?;
@@ -92,7 +92,7 @@ pub fn destroy_queue(machine: &mut Machine, call: &Call<'_>, a: kfd::DestroyQueu
         block_destruction(machine, call, key);
         return Ok(());
     }
-    destroy(machine, call.now, Parked::of(call, call.pid), key, reply(&a, call.out_size));
+    destroy(machine, call.now, Parked::of(call, call.pid), key, call.reply(&a));
     Ok(())
 }
 
@@ -110,19 +110,14 @@ fn destroy(machine: &mut Machine, now: Time, parked: Parked, key: QueueKey, out:
         return;
     }
     machine.lock(&parked);
-    operate(
-        machine,
-        now,
-        gpu,
-        Operation { change: Change::Destroy(key), follow: Follow::Answer(parked, Ok(out)) },
-    );
+    operate(machine, now, gpu, Change::Destroy(key), Follow::Answer(parked, Ok(out)));
 }
 
 /// Executes UPDATE_QUEUE. The values are kept even if the operation fails. `failure` is returned although the
 /// operation succeeds.
 pub fn update_queue(
     machine: &mut Machine,
-    call: &Call<'_>,
+    call: &Call,
     a: kfd::UpdateQueue,
     failure: Option<i32>,
 ) -> Answer<()> {
@@ -141,7 +136,7 @@ pub fn update_queue(
     }
     (queue.ring, queue.size) = (a.ring_base_address, size);
     (queue.percentage, queue.priority) = (a.queue_percentage, a.queue_priority);
-    remap(machine, call, a.queue_id, failure.map_or(Ok(reply(&a, call.out_size)), Err))
+    remap(machine, call, a.queue_id, failure.map_or(Ok(call.reply(&a)), Err))
 }
 
 /// Keeps the values of an update that fails on request before it has an effect.
@@ -156,14 +151,14 @@ pub fn keep_values(machine: &mut Machine, pid: i32, a: &kfd::UpdateQueue) {
 
 /// Executes SET_CU_MASK: checked as in the driver, and an operation like an update. The mask has no effect on
 /// the model.
-pub fn set_cu_mask(machine: &mut Machine, call: &Call<'_>, a: kfd::SetCuMask) -> Answer<()> {
+pub fn set_cu_mask(machine: &mut Machine, call: &Call, a: kfd::SetCuMask) -> Answer<()> {
     if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
         return Err(libc::EINVAL);
     }
     // The driver ignores further bits (`max_num_cus`).
     let bits = a.num_cu_mask.min(1024);
     let mut mask = vec![0; bits as usize / 8];
-    client::read(call.pid, a.cu_mask_ptr, &mut mask).map_err(|_| libc::EFAULT)?;
+    client::read(call.pid, a.cu_mask_ptr, &mut mask)?;
     let key = QueueKey { pid: call.pid, id: a.queue_id };
     let debugged = machine.process(call.pid)?.debug.enabled;
     let gpu = machine.queue(key).ok_or(libc::EFAULT)?.gpu;
@@ -181,12 +176,12 @@ pub fn set_cu_mask(machine: &mut Machine, call: &Call<'_>, a: kfd::SetCuMask) ->
     if let Some(queue) = machine.queue_mut(key) {
         queue.cu_masked = true;
     }
-    remap(machine, call, a.queue_id, Ok(reply(&a, call.out_size)))
+    remap(machine, call, a.queue_id, Ok(call.reply(&a)))
 }
 
 /// Executes GET_QUEUE_WAVE_STATE, which succeeds only for an evicted compute queue on a device that saves
 /// waves.
-pub fn wave_state(machine: &mut Machine, call: &Call<'_>, mut a: kfd::GetQueueWaveState) -> Answer<()> {
+pub fn wave_state(machine: &mut Machine, call: &Call, mut a: kfd::GetQueueWaveState) -> Answer<()> {
     let cwsr = machine.driver.settings.cwsr;
     let queue = machine.queue(QueueKey { pid: call.pid, id: a.queue_id }).ok_or(libc::EFAULT)?;
     if queue.kind != Kind::Aql || queue.active || !cwsr {
@@ -195,13 +190,12 @@ pub fn wave_state(machine: &mut Machine, call: &Call<'_>, mut a: kfd::GetQueueWa
     (a.ctl_stack_used_size, a.save_area_used_size) = queue.wave_state();
     let header = queue.save_area_header();
     let words = &header.as_bytes()[..16];
-    client::write(call.pid, a.ctl_stack_address, words).map_err(|_| libc::EFAULT)?;
-    let out = reply(&a, call.out_size);
-    machine.outbox.answer(call, out)
+    client::write(call.pid, a.ctl_stack_address, words)?;
+    machine.outbox.answer(call, call.reply(&a))
 }
 
 /// Evicts a queue and, if it should run, restores it with its new properties.
-fn remap(machine: &mut Machine, call: &Call<'_>, id: u32, answer: Result<Reply, i32>) -> Answer<()> {
+fn remap(machine: &mut Machine, call: &Call, id: u32, answer: Result<Reply, i32>) -> Answer<()> {
     let key = QueueKey { pid: call.pid, id };
     let gpu = machine.queue(key).ok_or(libc::EFAULT)?.gpu;
     if machine.process(call.pid)?.queues.values().any(|queue| queue.reset && queue.gpu == gpu) {
@@ -212,14 +206,8 @@ fn remap(machine: &mut Machine, call: &Call<'_>, id: u32, answer: Result<Reply, 
 }
 
 /// Begins an operation that the caller waits for.
-fn operate_for(
-    machine: &mut Machine,
-    call: &Call<'_>,
-    gpu: usize,
-    change: Change,
-    answer: Result<Reply, i32>,
-) {
+fn operate_for(machine: &mut Machine, call: &Call, gpu: usize, change: Change, answer: Result<Reply, i32>) {
     let parked = Parked::of(call, call.pid);
     machine.lock(&parked);
-    operate(machine, call.now, gpu, Operation { change, follow: Follow::Answer(parked, answer) });
+    operate(machine, call.now, gpu, change, Follow::Answer(parked, answer));
 }

@@ -13,10 +13,10 @@ pub use pace::{Pace, run};
 
 use hip_sys::kfd;
 
-use crate::call::{Call, OwnedCall};
+use crate::call::Call;
 use crate::device::{QueueKey, Time};
 use crate::machine::{Kind, Machine, Queue, State, Unusable};
-use crate::packets::{apply, aql_packet, recheck, sdma_packet, slice};
+use crate::packets::{aql_packet, recheck, run_model, sdma_packet, slice};
 use crate::space::View;
 use crate::{driver, ioctl};
 
@@ -65,7 +65,7 @@ pub fn tick(machine: &mut Machine, now: Time) -> Outlook {
 }
 
 /// Executes an ioctl. The answer is in the outbox, now or when a wait ends.
-pub fn ioctl(machine: &mut Machine, call: &Call<'_>) {
+pub fn ioctl(machine: &mut Machine, call: &Call) {
     let Some(nr) = kfd::request_number(call.command) else {
         machine.outbox.answers.push((call.unique, Err(libc::ENOTTY)));
         return;
@@ -77,7 +77,7 @@ pub fn ioctl(machine: &mut Machine, call: &Call<'_>) {
         && process.locked
     {
         machine.calls.uninterruptible.insert(call.unique);
-        process.parked.push_back(OwnedCall::of(call));
+        process.parked.push_back(call.clone());
         return;
     }
     // The change must find the device as it is now.
@@ -96,7 +96,7 @@ fn run_unlocked(machine: &mut Machine) {
             && let Some(call) = process.parked.pop_front()
         {
             machine.calls.uninterruptible.remove(&call.unique);
-            ioctl::execute(machine, &call.at(t));
+            ioctl::execute(machine, &Call { now: t, ..call });
         }
     }
 }
@@ -155,10 +155,7 @@ fn step(machine: &mut Machine, now: Time) -> bool {
         // A kernel that ends at the moment of an eviction has ended.
         (Some((t, gpu)), ..) if first == Some(t) => {
             machine.clock = at(t);
-            let mut progress = Vec::new();
-            machine.gpus[gpu].model.advance(t, &mut progress);
-            machine.account_busy(gpu, t);
-            apply(machine, t, progress);
+            run_model(machine, gpu, t, |model, progress| model.advance(t, progress));
             true
         }
         (_, _, Some((t, gpu))) if first == Some(t) => {

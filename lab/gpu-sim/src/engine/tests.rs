@@ -17,7 +17,7 @@ use crate::engine;
 use crate::kernels::Durations;
 use crate::machine::{Faults, Gpu, Machine, Process, Settings, State};
 use crate::space::{Backing, Range, View};
-use crate::topology::{Arch, GpuConfig, Part};
+use crate::topology::GpuConfig;
 
 const RING: u64 = 0x1000;
 const RINGS: u64 = 0x10_0000;
@@ -42,13 +42,7 @@ const OTHER: i32 = 0x7fff_ffff;
 
 impl Bench {
     fn new(arch: &str, settings: Settings) -> Self {
-        let config = GpuConfig {
-            arch: Arch::find(arch).unwrap(),
-            gpu_id: 1,
-            vram: 1 << 30,
-            render_minor: 128,
-            part: Part::whole(0),
-        };
+        let config = GpuConfig { gpu_id: 1, vram: 1 << 30, ..GpuConfig::example(arch) };
         let gpu = Gpu::new(config, Box::new(Shared::new(3328)));
         let mut machine = Machine::new(Arena::new().unwrap(), vec![gpu], Durations::default());
         machine.driver.settings = settings;
@@ -92,7 +86,7 @@ impl Bench {
             pid,
             tid: pid,
             command: A::COMMAND,
-            argument: argument.as_bytes(),
+            argument: argument.as_bytes().to_vec(),
             out_size: size_of::<A>(),
             now,
         };

@@ -50,20 +50,20 @@ impl Kernel {
 }
 
 fn in_image(view: &View<'_>, base: u64, object: u64) -> Option<Kernel> {
-    let header: [u8; 64] = view.load(base).ok()?;
-    if header[..5] != [0x7f, b'E', b'L', b'F', 2] {
+    let header = view.bytes::<64>(base).ok()?;
+    if header.array(0) != [0x7f, b'E', b'L', b'F', 2] {
         return None;
     }
-    let headers_at = base.checked_add(u64_at(&header, 32))?;
-    let entry_size = u64::from(u16_at(&header, 54));
-    let count = u64::from(u16_at(&header, 56));
+    let headers_at = base.checked_add(header.u64(32))?;
+    let entry_size = u64::from(header.u16(54));
+    let count = u64::from(header.u16(56));
     let mut dynamic = None;
     let mut notes = Vec::new();
     for i in 0..count {
-        let entry: [u8; 56] = view.load(headers_at.checked_add(i * entry_size)?).ok()?;
-        let at = base.checked_add(u64_at(&entry, 16))?;
-        let size = u64_at(&entry, 40);
-        match u32_at(&entry, 0) {
+        let entry = view.bytes::<56>(headers_at.checked_add(i * entry_size)?).ok()?;
+        let at = base.checked_add(entry.u64(16))?;
+        let size = entry.u64(40);
+        match entry.u32(0) {
             PT_DYNAMIC => dynamic = Some((at, size)),
             PT_NOTE => notes.push((at, size)),
             _ => {}
@@ -81,11 +81,11 @@ fn in_image(view: &View<'_>, base: u64, object: u64) -> Option<Kernel> {
 fn symbol(view: &View<'_>, base: u64, object: u64, (dynamic, size): (u64, u64)) -> Option<String> {
     let (mut symtab, mut strtab, mut hash) = (None, None, None);
     for i in 0..(size / 16).min(256) {
-        let entry: [u8; 16] = view.load(dynamic.checked_add(i * 16)?).ok()?;
+        let entry = view.bytes::<16>(dynamic.checked_add(i * 16)?).ok()?;
         // The loader may have relocated the entries; an offset is below the base.
-        let value = u64_at(&entry, 8);
+        let value = entry.u64(8);
         let address = if value < base { base.checked_add(value)? } else { value };
-        match u64_at(&entry, 0) {
+        match entry.u64(0) {
             0 => break,
             DT_HASH => hash = Some(address),
             DT_STRTAB => strtab = Some(address),
@@ -97,11 +97,11 @@ fn symbol(view: &View<'_>, base: u64, object: u64, (dynamic, size): (u64, u64)) 
     // The second word of DT_HASH is the number of symbols.
     let count = u64::from(view.load_u32(hash?.checked_add(4)?).ok()?).min(MAX_SYMBOLS);
     for i in 0..count {
-        let entry: [u8; 24] = view.load(symtab.checked_add(i * 24)?).ok()?;
-        if base.checked_add(u64_at(&entry, 8)) != Some(object) {
+        let entry = view.bytes::<24>(symtab.checked_add(i * 24)?).ok()?;
+        if base.checked_add(entry.u64(8)) != Some(object) {
             continue;
         }
-        let name = string(view, strtab.checked_add(u64::from(u32_at(&entry, 0)))?)?;
+        let name = string(view, strtab.checked_add(u64::from(entry.u32(0)))?)?;
         if name.ends_with(".kd") {
             return Some(name);
         }
@@ -124,10 +124,10 @@ fn string(view: &View<'_>, at: u64) -> Option<String> {
 fn arguments(view: &View<'_>, mut at: u64, size: u64, symbol: &str) -> Option<Vec<(u64, u64)>> {
     let end = at.checked_add(size.min(MAX_NOTE))?;
     while at.checked_add(12)? <= end {
-        let head: [u8; 12] = view.load(at).ok()?;
-        let (name_size, desc_size) = (u64::from(u32_at(&head, 0)), u64::from(u32_at(&head, 4)));
+        let head = view.bytes::<12>(at).ok()?;
+        let (name_size, desc_size) = (u64::from(head.u32(0)), u64::from(head.u32(4)));
         let desc = at + 12 + name_size.div_ceil(4) * 4;
-        if u32_at(&head, 8) == NT_AMDGPU_METADATA && desc_size <= MAX_NOTE {
+        if head.u32(8) == NT_AMDGPU_METADATA && desc_size <= MAX_NOTE {
             let mut bytes = vec![0; desc_size as usize];
             view.read(desc, &mut bytes).ok()?;
             return metadata(&bytes, symbol);
@@ -154,18 +154,6 @@ fn metadata(mut bytes: &[u8], symbol: &str) -> Option<Vec<(u64, u64)>> {
 
 fn get<'a>(map: &'a Value, key: &str) -> Option<&'a Value> {
     map.as_map()?.iter().find(|(k, _)| k.as_str() == Some(key)).map(|(_, v)| v)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from(u16_at(bytes, at)) | u32::from(u16_at(bytes, at + 2)) << 16
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

@@ -81,6 +81,14 @@ impl Effect {
         self.ops.iter().map(Op::bytes).fold(0, u64::saturating_add)
     }
 
+    /// Makes all changes, in steps of about `budget` bytes.
+    pub fn finish(&mut self, view: &View<'_>, budget: u64) -> Result<(), Fault> {
+        while !self.is_done() {
+            self.step(view, budget)?;
+        }
+        Ok(())
+    }
+
     /// Makes changes of about `budget` bytes; call it until [`Effect::is_done`].
     ///
     /// # Errors
@@ -219,12 +227,6 @@ mod tests {
         run(&Memory::new(&[(0x1000, 1 << 16)]).view())
     }
 
-    fn finish(effect: &mut Effect, view: &View<'_>, budget: u64) {
-        while !effect.is_done() {
-            effect.step(view, budget).unwrap();
-        }
-    }
-
     #[test]
     fn mix_detects_order_repetition_and_loss() {
         let f = |x, v| mix_step(x, 3, 0, v);
@@ -271,7 +273,7 @@ mod tests {
             let bytes: Vec<u8> = (0..200).collect();
             for (dst, src) in [(0x1007u64, 0x1000u64), (0x1000, 0x1007), (0x1000, 0x1000)] {
                 view.write(0x1000, &bytes).unwrap();
-                finish(&mut Effect::new([Op::Copy { dst, src, len: 100 }]), view, 9);
+                Effect::new([Op::Copy { dst, src, len: 100 }]).finish(view, 9).unwrap();
                 let from = (src - 0x1000) as usize;
                 let mut out = [0; 100];
                 view.read(dst, &mut out).unwrap();
@@ -296,7 +298,7 @@ mod tests {
                 ];
                 let mut effect = Effect::new(ops);
                 assert_eq!(effect.bytes(), u64::from(n) * 21);
-                finish(&mut effect, view, budget);
+                effect.finish(view, budget).unwrap();
                 for i in 0..n {
                     let at = u64::from(i) * 8;
                     let expected = mix_step(u64::from(i) * 77, (1024 + u64::from(i)) * 77, i, value);

@@ -119,12 +119,8 @@ fn blit_shader(view: &View<'_>, dispatch: &Dispatch) -> Result<Option<Effect>, F
     // After them the shader loads the number of work-items (s_load_dword), or nothing more (s_waitcnt).
     match (quads, word(2 * quads) >> 16) {
         // The phases of a copy are contiguous, so that its first start and last end describe it.
-        (5, 0xC002 | 0xF400) => {
-            let (src, dst, end) = (arg(0)?, arg(1)?, arg(8)?);
-            Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])))
-        }
-        (3, 0xC002 | 0xF400) => {
-            let (src, dst, end) = (arg(0)?, arg(1)?, arg(4)?);
+        (5 | 3, 0xC002 | 0xF400) => {
+            let (src, dst, end) = (arg(0)?, arg(1)?, arg(if quads == 5 { 8 } else { 4 })?);
             Ok(Some(Effect::new([Op::Copy { dst, src, len: end.saturating_sub(src) }])))
         }
         (2, 0xBF8C | 0xBF89) => {
@@ -306,11 +302,7 @@ mod tests {
         let kernel = Kernel { name: name.into(), args: layout.to_vec() };
         let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [grid, grid, 1], rounds: 1 };
         match plan(&view, Some(&kernel), &dispatch, &Durations::default()).unwrap() {
-            Act::Run { mut effect, .. } => {
-                while !effect.is_done() {
-                    effect.step(&view, 64).unwrap();
-                }
-            }
+            Act::Run { mut effect, .. } => effect.finish(&view, 64).unwrap(),
             Act::Pass(_) => {}
             Act::Wait(..) => panic!("waits"),
         }
@@ -432,10 +424,7 @@ mod tests {
         );
         let bytes: Vec<u8> = (0..64).collect();
         view.write(DATA, &bytes).unwrap();
-        let mut effect = Effect::new(rows);
-        while !effect.is_done() {
-            effect.step(&view, 2).unwrap();
-        }
+        Effect::new(rows).finish(&view, 2).unwrap();
         assert_eq!(view.load::<4>(DATA + 1024), Ok([4, 5, 6, 0]));
         assert_eq!(view.load::<4>(DATA + 1056), Ok([20, 21, 22, 0]));
     }
@@ -473,16 +462,9 @@ mod tests {
             // A readable pattern of length 0.
             view.write(ARGS + 32, &ARGS.to_le_bytes()).unwrap();
             view.write(ARGS + 40, &0u64.to_le_bytes()).unwrap();
-            let runtimes = ["fillBufferAligned", "fillBufferAligned2D", "copyBuffer", "copyBufferAligned"]
-                .into_iter()
-                .chain([
-                    "copyBufferRect",
-                    "copyBufferRectAligned",
-                    "streamOpsWrite",
-                    "streamOpsWait",
-                    "batchMemOp",
-                ])
-                .map(|name| (format!("__amd_rocclr_{name}"), vec![]));
+            let names = "fillBufferAligned fillBufferAligned2D copyBuffer copyBufferAligned copyBufferRect \
+                         copyBufferRectAligned streamOpsWrite streamOpsWait batchMemOp";
+            let runtimes = names.split(' ').map(|name| (format!("__amd_rocclr_{name}"), vec![]));
             let own = [("arguments_block".to_owned(), vec![(u64::MAX, u64::MAX); 70])];
             for (name, args) in runtimes.chain(own) {
                 for (arguments, object) in [(ARGS, ARGS), (u64::MAX - 20, u64::MAX)] {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hip_sys::kfd::debug::{self, DbgTrap};
 
 use super::events::Waiter;
-use crate::call::{Call, OwnedCall};
+use crate::call::Call;
 use crate::device::Time;
 use crate::fuse::{Reply, Unique};
 
@@ -20,7 +20,7 @@ pub struct Parked {
 }
 
 impl Parked {
-    pub fn of(call: &Call<'_>, domain: i32) -> Self {
+    pub fn of(call: &Call, domain: i32) -> Self {
         Self { unique: call.unique, domain }
     }
 }
@@ -38,7 +38,7 @@ pub struct Blocked {
 #[derive(Debug)]
 pub enum Awaited {
     /// The queue is resumed; this call destroys it then.
-    Resume(u32, OwnedCall),
+    Resume(u32, Call),
     /// The debugger answers; the caller gets this reply then.
     Debugger(Reply),
 }
@@ -80,12 +80,10 @@ pub struct Debug {
 /// A suspend or resume that goes on from device to device.
 #[derive(Debug)]
 pub struct Batch {
-    /// The call to be answered.
     pub parked: Parked,
+    /// The call to be answered, and its argument.
+    pub call: Call,
     pub argument: DbgTrap,
-    /// The number of bytes that the caller takes back.
-    pub out_size: usize,
-    pub caller: i32,
     /// True for a suspend, false for a resume.
     pub suspend: bool,
     /// The ids that the caller named, with their result bits; `None` for all.

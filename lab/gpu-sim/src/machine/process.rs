@@ -7,7 +7,7 @@ use super::debug::Debug;
 use super::events::Events;
 use super::queue::Queue;
 use super::stats::ProcessStats;
-use crate::call::OwnedCall;
+use crate::call::Call;
 use crate::kernels::Kernel;
 use crate::space::Space;
 use crate::unexecuted::LaunchCounts;
@@ -23,7 +23,7 @@ pub struct Allocation {
     pub vram: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Process {
     pub space: Space,
     pub allocations: HashMap<u64, Allocation>,
@@ -40,7 +40,7 @@ pub struct Process {
     /// True while one of its calls holds the driver's lock of the process (`kfd_process.mutex`).
     pub locked: bool,
     /// Calls that wait for that lock.
-    pub parked: VecDeque<OwnedCall>,
+    pub parked: VecDeque<Call>,
     /// Requests that are not simulated and that users were informed of.
     pub remarked: HashSet<&'static str>,
     /// The counts of kernels that are not executed: those of its launcher, if that is known.
@@ -49,28 +49,11 @@ pub struct Process {
 
 impl Process {
     pub fn new(pid: i32, name: String, doorbell: u64) -> Self {
-        Self {
-            space: Space::default(),
-            allocations: HashMap::new(),
-            events: Events::default(),
-            queues: BTreeMap::new(),
-            doorbell,
-            kernels: HashMap::new(),
-            stats: ProcessStats::new(pid, name),
-            next_handle: 1,
-            debug: Debug::default(),
-            locked: false,
-            parked: VecDeque::new(),
-            remarked: HashSet::new(),
-            unexecuted: None,
-        }
+        Self { doorbell, stats: ProcessStats::new(pid, name), next_handle: 1, ..Self::default() }
     }
 
     pub fn free_queue_id(&self) -> u32 {
-        (0..)
-            .zip(self.queues.keys())
-            .find(|(id, used)| id != *used)
-            .map_or(self.queues.len() as u32, |(id, _)| id)
+        (0..).find(|id| !self.queues.contains_key(id)).unwrap_or(u32::MAX)
     }
 }
 

@@ -1,7 +1,7 @@
 //! A hardware queue: its ring, the packets that the packet processor has seen, and its state.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use hip_sys::kfd::debug::SaveAreaHeader;
 
@@ -16,9 +16,10 @@ pub const AQL_INVALID: u16 = 1;
 /// Bytes that a wave's state takes in the save area: an upper bound, as for a queue that fills the device.
 const WAVE_STATE: u32 = 4096;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// AQL packets of 64 bytes; indices count packets.
+    #[default]
     Aql,
     /// Copy engine packets; indices count bytes.
     Sdma,
@@ -34,9 +35,10 @@ impl Kind {
 }
 
 /// The state of the packet processor for a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// It takes the next packet once there is one.
+    #[default]
     Fetch,
     /// The packet at the head has its barrier bit set and waits for the queue's own kernels.
     Barrier,
@@ -49,7 +51,7 @@ pub enum State {
     Dead,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Queue {
     pub gpu: usize,
     pub kind: Kind,
@@ -107,25 +109,9 @@ impl Queue {
             write_pointer,
             read_pointer,
             percentage: 100,
-            priority: 0,
-            suspended: false,
             active: true,
             mapped: true,
-            saved: false,
-            stuck: false,
-            reset: false,
-            being_destroyed: false,
-            cu_masked: false,
-            exceptions: 0,
-            kfd_type: 0,
-            save_area: (0, 0, 0),
-            read: 0,
-            seen: 0,
-            ready_at: 0,
-            state: State::Fetch,
-            outstanding: 0,
-            counts: Counts::default(),
-            arrivals: VecDeque::new(),
+            ..Self::default()
         }
     }
 
@@ -178,7 +164,7 @@ impl Queue {
                 let end = write.min(self.read + slots);
                 let mut seen = self.seen;
                 // Clients raise the index before they write the packet; only its header marks it as complete.
-                while seen < end && self.header(view, seen)? & 0xff != AQL_INVALID {
+                while seen < end && self.header(view, seen)?.load(Ordering::Acquire) & 0xff != AQL_INVALID {
                     seen += 1;
                 }
                 seen
@@ -208,21 +194,16 @@ impl Queue {
         self.ring + (index * AQL_PACKET) % u64::from(self.size)
     }
 
-    fn header(&self, view: &View<'_>, index: u64) -> Result<u16, Fault> {
+    fn header<'a>(&self, view: &View<'a>, index: u64) -> Result<&'a AtomicU16, Fault> {
         let p = view.pointer(self.slot(index), 2, 2)?;
-        // SAFETY: `pointer` has checked that two aligned bytes lie in the arena's mapping; all accesses are
-        // atomic.
-        let header = unsafe { std::sync::atomic::AtomicU16::from_ptr(p.cast()) };
-        Ok(header.load(Ordering::Acquire))
+        // SAFETY: `pointer` has checked that two aligned bytes lie in the arena's mapping, which outlives the
+        // borrow of the arena; all accesses are atomic.
+        Ok(unsafe { AtomicU16::from_ptr(p.cast()) })
     }
 
     /// Frees the slot of the AQL packet at the head.
     pub fn consume(&mut self, view: &View<'_>) -> Result<(), Fault> {
-        let p = view.pointer(self.slot(self.read), 2, 2)?;
-        // SAFETY: `pointer` has checked that two aligned bytes lie in the arena's mapping; all accesses are
-        // atomic.
-        let header = unsafe { std::sync::atomic::AtomicU16::from_ptr(p.cast()) };
-        header.store(AQL_INVALID, Ordering::Release);
+        self.header(view, self.read)?.store(AQL_INVALID, Ordering::Release);
         self.advance(view, 1)
     }
 

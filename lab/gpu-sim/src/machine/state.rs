@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use hip_sys::kfd;
+
 use super::debug::{Calls, Parked};
 use super::faults::Faults;
 use super::process::{Allocation, Process, Unusable};
@@ -115,7 +117,7 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    pub fn answer(&mut self, call: &Call<'_>, reply: Reply) -> Answer<()> {
+    pub fn answer(&mut self, call: &Call, reply: Reply) -> Answer<()> {
         self.answers.push((call.unique, Ok(reply)));
         Ok(())
     }
@@ -190,6 +192,13 @@ impl Machine {
         self.processes.get_mut(&key.pid)?.queues.get_mut(&key.id)
     }
 
+    /// Changes each of these queues that exists.
+    pub fn each_queue(&mut self, keys: &[QueueKey], mut change: impl FnMut(&mut Queue)) {
+        for key in keys {
+            self.queue_mut(*key).map(&mut change);
+        }
+    }
+
     /// Returns a process's memory as a GPU sees it.
     pub fn view(&self, pid: i32, gpu: usize) -> Option<View<'_>> {
         let process = self.processes.get(&pid)?;
@@ -198,12 +207,13 @@ impl Machine {
 
     /// Ends a process for a reason: it asked for what this device does not simulate.
     pub fn fail(&mut self, pid: i32, reason: String) {
-        if let Some(process) = self.processes.get_mut(&pid) {
-            for queue in process.queues.values_mut() {
-                queue.state = State::Dead;
-            }
-        }
+        self.stop_queues(pid);
         self.outbox.failures.push((pid, reason));
+    }
+
+    fn stop_queues(&mut self, pid: i32) {
+        let queues = self.processes.get_mut(&pid).into_iter().flat_map(|process| process.queues.values_mut());
+        queues.for_each(|queue| queue.state = State::Dead);
     }
 
     /// Stops the process's GPU work. A fault is reported as a GPU does, by a memory exception event, which
@@ -212,10 +222,8 @@ impl Machine {
         let gpu_id = self.queue_mut(key).map(|queue| queue.gpu).map_or(0, |gpu| self.gpus[gpu].config.gpu_id);
         match why {
             Unusable::Fault(fault) => {
-                if let Some(process) = self.processes.get_mut(&key.pid) {
-                    process.queues.values_mut().for_each(|queue| queue.state = State::Dead);
-                }
-                if self.memory_exception(key.pid, fault.va, gpu_id) {
+                self.stop_queues(key.pid);
+                if self.exception(key.pid, kfd::EVENT_MEMORY, fault.va, gpu_id) {
                     self.wake(now);
                 } else {
                     self.fail(key.pid, format!("memory fault at {:#x} on queue {}", fault.va, key.id));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hdrhistogram::Histogram;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::queue::Queue;
@@ -12,7 +13,7 @@ use crate::device::Time;
 pub const LATE_LIMIT_US: f64 = 200.0;
 
 /// The numbers of retired commands, by kind.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts(BTreeMap<&'static str, u64>);
 
 impl Counts {
@@ -25,18 +26,15 @@ impl Counts {
             *self.0.entry(kind).or_insert(0) += n;
         }
     }
-
-    fn json(&self) -> Value {
-        json!(self.0)
-    }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ProcessStats {
     pub pid: i32,
     /// The name of its main thread.
     pub name: String,
     queues: Vec<Value>,
+    #[serde(rename = "commands")]
     total: Counts,
 }
 
@@ -51,7 +49,7 @@ impl ProcessStats {
             "queue_id": id,
             "gpu_id": gpu_id,
             "type": queue.kind.name(),
-            "commands": queue.counts.json(),
+            "commands": queue.counts,
         }));
     }
 }
@@ -92,13 +90,9 @@ impl Stats {
             total.merge(&process.total);
         }
         let p99 = self.late_us(0.99);
-        let processes: Vec<Value> = processes
-            .iter()
-            .map(|p| json!({ "pid": p.pid, "name": p.name, "commands": p.total.json(), "queues": p.queues }))
-            .collect();
         json!({
             "gpus": gpus,
-            "commands": total.json(),
+            "commands": total,
             "processes": processes,
             "ioctls": self.ioctls,
             "failed_ioctls": failed_ioctls,

@@ -15,7 +15,7 @@ impl Machine {
     /// signaled.
     pub fn wait(
         &mut self,
-        call: &Call<'_>,
+        call: &Call,
         arguments: kfd::WaitEvents,
         elements: impl Iterator<Item = EventData>,
     ) -> Result<(), i32> {
@@ -69,17 +69,9 @@ impl Machine {
         process.events.by_id.remove(&id).is_some()
     }
 
-    /// Signals every memory exception event of a process with an address. Returns false if there is none.
-    pub fn memory_exception(&mut self, pid: i32, va: u64, gpu_id: u32) -> bool {
-        self.exception(pid, kfd::EVENT_MEMORY, va, gpu_id)
-    }
-
-    /// Signals every hardware exception event of a process: the device was reset because it hung.
-    pub fn hardware_exception(&mut self, pid: i32, gpu_id: u32) -> bool {
-        self.exception(pid, kfd::EVENT_HW_EXCEPTION, 0, gpu_id)
-    }
-
-    fn exception(&mut self, pid: i32, kind: u32, va: u64, gpu_id: u32) -> bool {
+    /// Signals every exception event of a process and this kind: of memory, with an address, or of hardware, when
+    /// the device was reset because it hung. Returns false if there is none.
+    pub fn exception(&mut self, pid: i32, kind: u32, va: u64, gpu_id: u32) -> bool {
         let Some(process) = self.processes.get_mut(&pid) else { return false };
         let mut ids = Vec::new();
         for (id, event) in &mut process.events.by_id {
@@ -170,7 +162,7 @@ fn finish(waiter: &mut Waiter, events: Option<&Events>) -> Result<Reply, i32> {
                 let event = events.and_then(|events| events.by_id.get(&element.data.event_id));
                 let event = event.filter(|_| !element.gone).ok_or(libc::EINVAL)?;
                 if element.activated && fill_in(event, &mut element.data) {
-                    client::write(waiter.pid, at, element.data.as_bytes()).map_err(|_| libc::EFAULT)?;
+                    client::write(waiter.pid, at, element.data.as_bytes())?;
                 }
                 at = at.wrapping_add(size_of::<EventData>() as u64);
             }
@@ -219,7 +211,7 @@ mod tests {
         data: &mut [EventData],
         all: bool,
     ) -> Result<(), i32> {
-        let call = Call { unique, pid, tid, command: 0, argument: &[], out_size: 24, now: 0 };
+        let call = Call { unique, pid, tid, command: 0, argument: Vec::new(), out_size: 24, now: 0 };
         let arguments = kfd::WaitEvents {
             events_ptr: data.as_mut_ptr() as u64,
             num_events: data.len() as u32,
@@ -348,9 +340,9 @@ mod tests {
     #[test]
     fn memory_exception_reports_the_address() {
         let (mut machine, pid) = machine();
-        assert!(!machine.memory_exception(pid, 1, 2));
+        assert!(!machine.exception(pid, kfd::EVENT_MEMORY, 1, 2));
         let id = create(&mut machine, pid, kfd::EVENT_MEMORY, false);
-        assert!(machine.memory_exception(pid, 0x0dea_d000, 7));
+        assert!(machine.exception(pid, kfd::EVENT_MEMORY, 0x0dea_d000, 7));
         let mut data = [of(id)];
         wait(&mut machine, pid, 1, &mut data, false).unwrap();
         let reported = std::hint::black_box(data)[0];

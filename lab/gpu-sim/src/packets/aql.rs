@@ -3,12 +3,14 @@
 
 use std::sync::atomic::Ordering;
 
-use super::completion::{apply, complete_signal};
+use super::completion::{complete_signal, run_model};
 use crate::device::{self, QueueKey, Time, Work};
 use crate::kernels::{self, Act, Condition, Dispatch, Effect, Kernel};
 use crate::machine::{Execution, Machine, State, Unusable};
-use crate::space::{Fault, View};
+use crate::space::{Bytes, Fault, View};
 
+/// The bit of the header's second byte that makes the packet wait for all before it.
+const BARRIER_BIT: u8 = 1;
 const VENDOR_SPECIFIC: u8 = 0;
 const KERNEL_DISPATCH: u8 = 2;
 const BARRIER_AND: u8 = 3;
@@ -18,33 +20,7 @@ const FORMAT_BARRIER_VALUE: u8 = 2;
 /// The size of ROCr's buffer for PM4 (4 KiB), words.
 const PM4_WORDS: u64 = 1024;
 
-struct Packet([u8; 64]);
-
-impl Packet {
-    fn u16(&self, at: usize) -> u16 {
-        u16::from_le_bytes([self.0[at], self.0[at + 1]])
-    }
-
-    fn u32(&self, at: usize) -> u32 {
-        u32::from(self.u16(at)) | u32::from(self.u16(at + 2)) << 16
-    }
-
-    fn u64(&self, at: usize) -> u64 {
-        u64::from(self.u32(at)) | u64::from(self.u32(at + 4)) << 32
-    }
-
-    fn kind(&self) -> u8 {
-        self.0[0]
-    }
-
-    fn barrier(&self) -> bool {
-        self.0[1] & 1 != 0
-    }
-
-    fn signal(&self) -> u64 {
-        self.u64(56)
-    }
-}
+type Packet = Bytes<64>;
 
 /// The action for the packet at the head.
 enum Decision {
@@ -62,13 +38,15 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
     let Some(process) = machine.processes.get_mut(&key.pid) else { return Ok(()) };
     let Some(queue) = process.queues.get_mut(&key.id) else { return Ok(()) };
     let view = View { arena: &machine.memory.arena, space: &process.space, pid: key.pid, gpu: queue.gpu };
-    let packet = Packet(view.load(queue.slot(queue.read))?);
-    if packet.barrier() && queue.outstanding > 0 {
+    let packet: Packet = view.bytes(queue.slot(queue.read))?;
+    let [kind, flags, format] = packet.array(0);
+    let signal = packet.u64(56);
+    if flags & BARRIER_BIT != 0 && queue.outstanding > 0 {
         queue.state = State::Barrier;
         return Ok(());
     }
     let arch = machine.gpus[queue.gpu].config.arch;
-    let decision = match packet.kind() {
+    let decision = match kind {
         KERNEL_DISPATCH => {
             let items =
                 (4..10).step_by(2).map(|at| u32::from(packet.u16(at).max(1))).fold(1, u32::saturating_mul);
@@ -108,19 +86,18 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
         }
         BARRIER_OR if any_or_none(dependencies(&view, &packet)?) => Decision::Retire("barrier_or"),
         BARRIER_AND | BARRIER_OR => Decision::Block,
-        VENDOR_SPECIFIC if packet.0[2] == FORMAT_PM4 => {
+        VENDOR_SPECIFIC if format == FORMAT_PM4 => {
             check_pm4(&view, &packet)?;
             Decision::Retire("pm4")
         }
-        VENDOR_SPECIFIC if packet.0[2] == FORMAT_BARRIER_VALUE => {
+        VENDOR_SPECIFIC if format == FORMAT_BARRIER_VALUE => {
             if barrier_value(&view, &packet)? {
                 Decision::Retire("barrier_value")
             } else {
                 Decision::Block
             }
         }
-        kind => {
-            let format = packet.0[2];
+        _ => {
             return Err(Unusable::Unknown(format!(
                 "AQL packet of type {kind} (vendor format {format}) is not simulated"
             )));
@@ -131,21 +108,15 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
         Decision::Retire(kind) => {
             queue.consume(&view)?;
             queue.counts.add(kind);
-            complete_signal(machine, key, packet.signal(), t, t)?;
+            complete_signal(machine, key, signal, t, t)?;
         }
         Decision::Launch(work, effect) => {
             queue.consume(&view)?;
             queue.outstanding += 1;
             queue.state = State::Launching(work.id);
             let gpu = queue.gpu;
-            machine
-                .work
-                .executions
-                .insert(work.id, Execution { queue: key, signal: packet.signal(), effect });
-            let mut progress = Vec::new();
-            machine.gpus[gpu].model.submit(t, work, &mut progress);
-            machine.account_busy(gpu, t);
-            apply(machine, t, progress);
+            machine.work.executions.insert(work.id, Execution { queue: key, signal, effect });
+            run_model(machine, gpu, t, |model, progress| model.submit(t, work, progress));
         }
     }
     Ok(())

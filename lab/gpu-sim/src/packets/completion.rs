@@ -1,9 +1,10 @@
 //! The end of kernels and copies: memory changes, signals complete, events are raised, and waiting packets
 //! look again.
 
+use std::sync::atomic::Ordering;
+
 use crate::clock;
-use crate::device::{Progress, QueueKey, Time};
-use crate::kernels::Effect;
+use crate::device::{Model, Progress, QueueKey, Time};
 use crate::machine::{Execution, Machine, Move, State, Then};
 use crate::space::{Fault, View};
 
@@ -21,8 +22,21 @@ pub fn recheck(machine: &mut Machine, now: Time) {
     }
 }
 
+/// Changes the model of a GPU's compute units at `t`, and handles the progress that it reports.
+pub fn run_model(
+    machine: &mut Machine,
+    gpu: usize,
+    t: Time,
+    change: impl FnOnce(&mut dyn Model, &mut Vec<Progress>),
+) {
+    let mut progress = Vec::new();
+    change(&mut *machine.gpus[gpu].model, &mut progress);
+    machine.account_busy(gpu, t);
+    apply(machine, t, progress);
+}
+
 /// Handles the progress that a model of compute units has reported at `t`.
-pub fn apply(machine: &mut Machine, t: Time, progress: Vec<Progress>) {
+fn apply(machine: &mut Machine, t: Time, progress: Vec<Progress>) {
     for item in progress {
         match item {
             Progress::Launched(id) => {
@@ -61,7 +75,7 @@ fn end_kernel(machine: &mut Machine, execution: Execution, start: Time, end: Tim
         return Ok(());
     }
     if let Some(view) = machine.view(key.pid, gpu) {
-        finish(&mut effect, &view)?;
+        effect.finish(&view, SLICE)?;
     }
     complete_kernel(machine, key, signal, start, end)?;
     machine.stats.completed(end, clock::now());
@@ -106,7 +120,7 @@ pub fn complete_signal(
     let (mailbox, event) = (view.load_u64(field(16))?, view.load_u32(field(24))?);
     view.write(field(32), &start.to_le_bytes())?;
     view.write(field(40), &end.to_le_bytes())?;
-    view.decrement(field(8))?;
+    view.atomic(field(8))?.fetch_sub(1, Ordering::AcqRel);
     if mailbox != 0 {
         view.write(mailbox, &u64::from(event).to_le_bytes())?;
         raise(machine, key, event, end);
@@ -155,12 +169,4 @@ fn complete_move(machine: &mut Machine, key: QueueKey, then: Then, end: Time) ->
             Ok(())
         }
     }
-}
-
-/// Makes the rest of an effect.
-fn finish(effect: &mut Effect, view: &View<'_>) -> Result<(), Fault> {
-    while !effect.is_done() {
-        effect.step(view, SLICE)?;
-    }
-    Ok(())
 }

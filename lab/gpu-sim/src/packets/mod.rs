@@ -6,5 +6,5 @@ mod completion;
 mod sdma;
 
 pub use aql::aql_packet;
-pub use completion::{apply, recheck, slice};
+pub use completion::{recheck, run_model, slice};
 pub use sdma::sdma_packet;

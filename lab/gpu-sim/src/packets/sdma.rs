@@ -123,11 +123,8 @@ fn decode(w: &Words<'_>, t: Time) -> Result<(Decision, u64, &'static str), Unusa
             // The count is in bytes minus one, of whole words (fill size 2 in bits 30–31).
             let len = u64::from(w.word(4)? & 0x3fff_ffff) + 1;
             let pattern = w.word(3)?.to_le_bytes().to_vec();
-            (
-                Decision::Move(Effect::new([Op::Fill { dst: w.long(1)?, pattern, len: len / 4 * 4 }])),
-                5,
-                "fill",
-            )
+            let fill = Op::Fill { dst: w.long(1)?, pattern, len: len / 4 * 4 };
+            (Decision::Move(Effect::new([fill])), 5, "fill")
         }
         (TIMESTAMP, _) => {
             w.view.write(w.long(1)?, &t.to_le_bytes())?;
@@ -191,24 +188,9 @@ mod tests {
         assert_eq!(effect(&[COPY, 99, 0, DATA as u32, 0, DATA as u32 + 512, 0]), (100, 7));
         assert_eq!(effect(&[FILL | 2 << 30, DATA as u32, 0, 7, 63]), (64, 5));
         // 3 by 2 elements of 4 bytes.
-        assert_eq!(
-            effect(&[
-                COPY | COPY_RECT << 8 | 2 << 29,
-                0,
-                0,
-                0,
-                7 << 13,
-                63,
-                0,
-                0,
-                0,
-                7 << 13,
-                63,
-                1 << 16 | 2,
-                0
-            ]),
-            (24, 13)
-        );
+        let side = [0, 0, 0, 7 << 13, 63];
+        let packet = [&[COPY | COPY_RECT << 8 | 2 << 29][..], &side, &side, &[1 << 16 | 2, 0]].concat();
+        assert_eq!(effect(&packet), (24, 13));
     }
 
     #[test]
@@ -256,9 +238,7 @@ mod tests {
             let bytes: Vec<u8> = (0..=255).collect();
             w.view.write(DATA, &bytes).unwrap();
             let Ok((Decision::Move(mut effect), 13, "copy_rect")) = decode(w, 0) else { panic!() };
-            while !effect.is_done() {
-                effect.step(&w.view, 4).unwrap();
-            }
+            effect.finish(&w.view, 4).unwrap();
             for (plane, row) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let first = (plane * 64 + (row + 2) * 16 + 1) as u8;
                 let at = DATA + 512 + (plane + 1) * 32 + (row + 1) * 8;

@@ -120,7 +120,15 @@ fn ended_kernel_completes_before_an_eviction() {
         let command = kfd::UpdateQueue::COMMAND;
         engine::ioctl(
             machine,
-            &Call { unique: 1, pid: PID, tid: PID, command, argument: update.as_bytes(), out_size: 0, now },
+            &Call {
+                unique: 1,
+                pid: PID,
+                tid: PID,
+                command,
+                argument: update.as_bytes().to_vec(),
+                out_size: 0,
+                now,
+            },
         );
         assert!(matches!(machine.outbox.answers.pop(), Some((1, Ok(_)))));
     };
