@@ -136,7 +136,7 @@ pub struct Conformance {
 }
 
 /// The results of all programs in one mode.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mode {
     /// `native`, `forward`, `queues`, `defer`, `chaos:1`, `hold`.

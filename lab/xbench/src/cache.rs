@@ -6,9 +6,10 @@
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tempfile::NamedTempFile;
 
 /// The shortest compilation whose result is kept.
 const WORTH_KEEPING: Duration = Duration::from_millis(500);
@@ -16,7 +17,6 @@ const WORTH_KEEPING: Duration = Duration::from_millis(500);
 /// The first bytes of an entry; the number increases when the layout changes.
 const MAGIC: &[u8; 8] = b"GWKERN01";
 
-/// A directory of cached code objects.
 #[derive(Debug, Clone)]
 pub struct Cache {
     directory: PathBuf,
@@ -74,14 +74,10 @@ fn read(path: &Path, key: &str) -> Option<Vec<u8>> {
 fn write(path: &Path, key: &str, code: &[u8]) -> std::io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let mut options = fs::OpenOptions::new();
-    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    let written = file.write_all(&encode(key, code)).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    let mut file = NamedTempFile::new_in(directory)?;
+    file.write_all(&encode(key, code))?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// Layout: magic, checksum of all that follows, length of the key, key, code; numbers little-endian, 8 bytes

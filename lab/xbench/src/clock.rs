@@ -12,7 +12,6 @@ pub(crate) fn now_ns() -> u64 {
     t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_nsec.cast_unsigned()
 }
 
-/// Returns the microseconds of a duration.
 pub(crate) fn microseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }

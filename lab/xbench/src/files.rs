@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 pub(crate) fn read(path: &Path) -> Result<String> {
@@ -35,6 +35,45 @@ pub(crate) fn scratch() -> Result<TempDir> {
     let private = Permissions::from_mode(0o700);
     let directory = tempfile::Builder::new().prefix("xbench-").permissions(private).tempdir();
     directory.context("cannot make a temporary directory")
+}
+
+/// The files of a run in its directory, through which its processes speak.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunFiles<'a>(pub(crate) &'a Path);
+
+impl RunFiles<'_> {
+    pub(crate) fn session(&self) -> PathBuf {
+        self.0.join("session.json")
+    }
+
+    /// The results of a program.
+    pub(crate) fn record(&self, program: &str) -> PathBuf {
+        self.0.join(format!("{program}.json"))
+    }
+
+    /// The log of the library in a program.
+    pub(crate) fn log(&self, program: &str) -> PathBuf {
+        self.0.join(format!("{program}.log"))
+    }
+
+    /// Memory that programs share.
+    pub(crate) fn page(&self) -> PathBuf {
+        self.0.join("page")
+    }
+
+    /// The server's state before and after the run.
+    pub(crate) fn watched(&self) -> PathBuf {
+        self.0.join("xserver.watched")
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.0.join("xserver.sock")
+    }
+
+    /// The statistics of the simulated device.
+    pub(crate) fn stats(&self) -> PathBuf {
+        self.0.join("gpu-sim.stats")
+    }
 }
 
 #[cfg(test)]

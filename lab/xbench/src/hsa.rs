@@ -4,9 +4,10 @@
 //! 1.0. A barrier packet needs no kernel: the packet processor completes it by lowering its completion
 //! signal. So only the work of the device lies between a store to the doorbell and a load of the signal.
 
+use crate::hip::function_table;
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use libloading::Library;
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -14,12 +15,12 @@ const LIBRARIES: [&str; 2] = ["libhsa-runtime64.so.1", "libhsa-runtime64.so"];
 
 /// `hsa_agent_t`.
 #[repr(transparent)]
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Agent(u64);
 
 /// `hsa_signal_t`.
 #[repr(transparent)]
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Signal(u64);
 
 /// The public head of `hsa_queue_t`.
@@ -52,76 +53,48 @@ const HEADER: u16 = 3 | 1 << 8 | 2 << 9 | 2 << 11;
 const SIZE: u32 = 64;
 
 type Status = c_int;
+
+fn missing(what: &str) -> String {
+    format!("the HSA runtime is incomplete: {what} is missing")
+}
+
 type EachAgent = unsafe extern "C" fn(Agent, *mut c_void) -> Status;
 
-macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        struct Api {
-            $($name: unsafe extern "C" fn($($argument),*) -> $result,)*
-        }
-
-        impl Api {
-            fn load() -> Result<Self, HsaError> {
-                let library = LIBRARIES
-                    .iter()
-                    // SAFETY: loading ROCr runs its initialisers, as in every HIP program; here it is loaded
-                    // already.
-                    .find_map(|name| unsafe { Library::new(*name) }.ok())
-                    .ok_or(HsaError::NotFound("libhsa-runtime64.so.1"))?;
-                // Leaked on purpose: HIP uses it for as long as the process lives.
-                let library: &'static Library = Box::leak(Box::new(library));
-                Ok(Self {
-                    // SAFETY: the type below is the prototype that hsa.h has for this name.
-                    $($name: unsafe { crate::hip::lookup(library, stringify!($name)) }
-                        .ok_or(HsaError::NotFound(stringify!($name)))?,)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    hsa_init: fn() -> Status;
-    hsa_iterate_agents: fn(EachAgent, *mut c_void) -> Status;
-    hsa_agent_get_info: fn(Agent, u32, *mut c_void) -> Status;
-    hsa_queue_create: fn(Agent, u32, u32, *const c_void, *mut c_void, u32, u32, *mut *mut QueueHead) -> Status;
-    hsa_queue_destroy: fn(*mut QueueHead) -> Status;
-    hsa_queue_add_write_index_relaxed: fn(*const QueueHead, u64) -> u64;
-    hsa_signal_create: fn(i64, u32, *const Agent, *mut Signal) -> Status;
-    hsa_signal_destroy: fn(Signal) -> Status;
-    hsa_signal_store_relaxed: fn(Signal, i64) -> ();
-    hsa_signal_store_screlease: fn(Signal, i64) -> ();
-    hsa_signal_load_scacquire: fn(Signal) -> i64;
-}
-
-/// The reason why there is no queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HsaError {
-    /// ROCr, or a function of it, is missing.
-    NotFound(&'static str),
-    /// A function returned this `hsa_status_t`.
-    Failed(&'static str, i32),
-    /// ROCr sees no GPU.
-    NoGpu,
-}
-
-impl fmt::Display for HsaError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFound(what) => write!(f, "the HSA runtime is incomplete: {what} is missing"),
-            Self::Failed(call, status) => write!(f, "{call} returned status {status:#x}"),
-            Self::NoGpu => f.write_str("the HSA runtime sees no GPU"),
-        }
+function_table! {
+    Api {
+        hsa_init: unsafe extern "C" fn() -> Status = "hsa_init";
+        hsa_iterate_agents: unsafe extern "C" fn(EachAgent, *mut c_void) -> Status = "hsa_iterate_agents";
+        hsa_agent_get_info: unsafe extern "C" fn(Agent, u32, *mut c_void) -> Status = "hsa_agent_get_info";
+        hsa_queue_create: unsafe extern "C" fn(Agent, u32, u32, *const c_void, *mut c_void, u32, u32, *mut *mut QueueHead) -> Status = "hsa_queue_create";
+        hsa_queue_destroy: unsafe extern "C" fn(*mut QueueHead) -> Status = "hsa_queue_destroy";
+        hsa_queue_add_write_index_relaxed: unsafe extern "C" fn(*const QueueHead, u64) -> u64 = "hsa_queue_add_write_index_relaxed";
+        hsa_signal_create: unsafe extern "C" fn(i64, u32, *const Agent, *mut Signal) -> Status = "hsa_signal_create";
+        hsa_signal_destroy: unsafe extern "C" fn(Signal) -> Status = "hsa_signal_destroy";
+        hsa_signal_store_relaxed: unsafe extern "C" fn(Signal, i64) -> () = "hsa_signal_store_relaxed";
+        hsa_signal_store_screlease: unsafe extern "C" fn(Signal, i64) -> () = "hsa_signal_store_screlease";
+        hsa_signal_load_scacquire: unsafe extern "C" fn(Signal) -> i64 = "hsa_signal_load_scacquire";
     }
 }
 
-impl std::error::Error for HsaError {}
+impl Api {
+    fn load() -> Result<Self> {
+        // SAFETY: loading ROCr runs its initialisers, as in every HIP program; here it is loaded already.
+        let library = LIBRARIES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
+        let library = library.with_context(|| missing("libhsa-runtime64.so.1"))?;
+        // Leaked on purpose: HIP uses it for as long as the process lives.
+        let library: &'static Library = Box::leak(Box::new(library));
+        // SAFETY: each type is the prototype that hsa.h has for this name.
+        unsafe { Self::of(library) }.map_err(|name| anyhow!(missing(name)))
+    }
+}
 
-fn check(call: &'static str, status: Status) -> Result<(), HsaError> {
-    if status == 0 { Ok(()) } else { Err(HsaError::Failed(call, status)) }
+fn check(call: &'static str, status: Status) -> Result<()> {
+    ensure!(status == 0, "{call} returned status {status:#x}");
+    Ok(())
 }
 
 /// A hardware queue on the first GPU with one packet in it at a time; destroyed on drop.
+#[derive(Debug)]
 pub struct BarrierQueue {
     api: Api,
     queue: NonNull<QueueHead>,
@@ -129,8 +102,7 @@ pub struct BarrierQueue {
 }
 
 impl BarrierQueue {
-    /// Makes the queue.
-    pub fn new() -> Result<Self, HsaError> {
+    pub fn new() -> Result<Self> {
         let api = Api::load()?;
         // SAFETY: takes nothing; counted, and never undone because HIP holds a count as well.
         check("hsa_init", unsafe { (api.hsa_init)() })?;
@@ -155,7 +127,7 @@ impl BarrierQueue {
             )
         };
         check("hsa_queue_create", status)?;
-        let queue = NonNull::new(queue).ok_or(HsaError::Failed("hsa_queue_create", 0))?;
+        let queue = NonNull::new(queue).context("hsa_queue_create returned status 0x0")?;
         Ok(Self { api, queue, signal })
     }
 
@@ -200,12 +172,6 @@ impl BarrierQueue {
     }
 }
 
-impl fmt::Debug for BarrierQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BarrierQueue({:p})", self.queue)
-    }
-}
-
 impl Drop for BarrierQueue {
     fn drop(&mut self) {
         // SAFETY: created by hsa_queue_create, destroyed once, here.
@@ -233,13 +199,7 @@ impl Ready<'_> {
     }
 }
 
-impl fmt::Debug for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Signal({:#x})", self.0)
-    }
-}
-
-fn first_gpu(api: &Api) -> Result<Agent, HsaError> {
+fn first_gpu(api: &Api) -> Result<Agent> {
     unsafe extern "C" fn collect(agent: Agent, list: *mut c_void) -> Status {
         // SAFETY: the vector that `hsa_iterate_agents` was given below; it calls back before it returns.
         let list = unsafe { &mut *list.cast::<Vec<Agent>>() };
@@ -261,5 +221,5 @@ fn first_gpu(api: &Api) -> Result<Agent, HsaError> {
             return Ok(agent);
         }
     }
-    Err(HsaError::NoGpu)
+    bail!("the HSA runtime sees no GPU")
 }

@@ -2,7 +2,7 @@
 //! hand, so that every measurement runs on a user's own GPU as it does on the simulated one.
 
 use crate::cache::Cache;
-use crate::hip::{Device, DeviceMemory, Dims, Function, Hip, HipError, Stream};
+use crate::hip::{Device, Dims, Function, Hip, Memory, Stream};
 use crate::rtc;
 use anyhow::{Context, Result, ensure};
 use std::ffi::c_void;
@@ -14,13 +14,19 @@ const SOURCE: &str = include_str!("../../../examples/kernels/giveway_kernels.h")
 /// Threads of a work-group in the kernels that work on an array.
 const BLOCK: u32 = 256;
 
-/// The kernels, loaded on one device.
 #[derive(Debug)]
 pub struct Kernels {
     vector_add: Function,
     mix: Function,
     busy: Function,
     busy_store: Function,
+}
+
+/// Launches a kernel with these arguments, each of exactly the type of the kernel's parameter.
+macro_rules! launch {
+    ($stream:expr, $kernel:expr, $dims:expr, $($argument:expr),*) => {
+        $stream.launch($kernel, $dims, &mut [$(ptr::from_mut(&mut { $argument }).cast()),*])
+    };
 }
 
 impl Kernels {
@@ -45,11 +51,10 @@ impl Kernels {
     }
 
     /// Launches `busy`: the grid `shape` occupies the device for `duration_ns` when it is alone there.
-    pub fn busy(&self, stream: &Stream, duration_ns: u64, shape: BusyShape) -> Result<(), HipError> {
-        let (mut duration, mut rounds) = (duration_ns, shape.rounds);
-        let mut arguments = [address(&mut duration), address(&mut rounds)];
-        // SAFETY: `busy` takes (u64, u32), which is what the two addresses point at, and touches no memory.
-        unsafe { stream.launch(&self.busy, shape.dims, &mut arguments) }
+    pub fn busy(&self, stream: &Stream, duration_ns: u64, shape: BusyShape) -> Result<()> {
+        let rounds: u32 = shape.rounds;
+        // SAFETY: `busy` takes (u64, u32), which is what it gets, and touches no memory.
+        unsafe { launch!(stream, &self.busy, shape.dims, duration_ns, rounds) }
     }
 
     /// Launches `busy_store`: as [`Self::busy`], and at its end the first word of `memory`, which must stay
@@ -61,30 +66,27 @@ impl Kernels {
     pub fn busy_store(
         &self,
         stream: &Stream,
-        memory: &impl DeviceMemory,
+        memory: &Memory,
         value: u64,
         duration_ns: u64,
         shape: BusyShape,
-    ) -> Result<(), HipError> {
+    ) -> Result<()> {
         assert!(memory.bytes() >= size_of::<u64>(), "busy_store reaches past its memory");
-        let (mut word, mut value) = (memory.device_address(), value);
-        let (mut duration, mut rounds) = (duration_ns, shape.rounds);
-        let mut arguments =
-            [address(&mut word), address(&mut value), address(&mut duration), address(&mut rounds)];
-        // SAFETY: `busy_store` takes (pointer, u64, u64, u32), which is what the addresses point at, and
-        // stores one word, which the memory holds (checked above).
-        unsafe { stream.launch(&self.busy_store, shape.dims, &mut arguments) }
+        let (word, rounds): (*mut c_void, u32) = (memory.device_address(), shape.rounds);
+        // SAFETY: `busy_store` takes (pointer, u64, u64, u32), which is what it gets, and stores one word,
+        // which the memory holds (checked above).
+        unsafe { launch!(stream, &self.busy_store, shape.dims, word, value, duration_ns, rounds) }
     }
 
     /// Returns a grid of `busy_store` that fills `device` exactly once, with work-groups of 256 threads.
-    pub fn filling_shape(&self, device: &Device) -> Result<BusyShape, HipError> {
+    pub fn filling_shape(&self, device: &Device) -> Result<BusyShape> {
         let mut dims = Dims { grid: [1, 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 };
         dims.grid[0] = self.busy_store.groups_per_unit(&dims)?.max(1) * device.compute_units.max(1);
         Ok(BusyShape { dims, rounds: 1 })
     }
 
     /// Returns the shape of a `busy` kernel of these dimensions on `device`.
-    pub fn busy_shape(&self, device: &Device, dims: Dims) -> Result<BusyShape, HipError> {
+    pub fn busy_shape(&self, device: &Device, dims: Dims) -> Result<BusyShape> {
         let at_once = u64::from(self.busy.groups_per_unit(&dims)?) * u64::from(device.compute_units);
         let groups: u64 = dims.grid.iter().map(|n| u64::from(*n)).product();
         let rounds = groups.div_ceil(at_once.max(1));
@@ -96,23 +98,13 @@ impl Kernels {
     ///
     /// # Panics
     /// If one of the two is smaller than that.
-    pub fn mix(
-        &self,
-        stream: &Stream,
-        dst: &impl DeviceMemory,
-        src: &impl DeviceMemory,
-        count: u32,
-        value: u64,
-    ) -> Result<(), HipError> {
+    pub fn mix(&self, stream: &Stream, dst: &Memory, src: &Memory, count: u32, value: u64) -> Result<()> {
         let bytes = count as usize * size_of::<u64>();
         assert!(bytes <= dst.bytes() && bytes <= src.bytes(), "mix reaches past its buffers");
-        let (mut dst, mut src) = (dst.device_address(), src.device_address());
-        let (mut count, mut value) = (count, value);
-        let dims = linear(count);
-        let mut arguments = [address(&mut dst), address(&mut src), address(&mut count), address(&mut value)];
-        // SAFETY: `mix` takes (pointer, pointer, u32, u64), which is what the addresses point at; it stays
-        // below `count` words, which both buffers hold (checked above).
-        unsafe { stream.launch(&self.mix, dims, &mut arguments) }
+        let (dst, src): (*mut c_void, *mut c_void) = (dst.device_address(), src.device_address());
+        // SAFETY: `mix` takes (pointer, pointer, u32, u64), which is what it gets; it stays below `count`
+        // words, which both buffers hold (checked above).
+        unsafe { launch!(stream, &self.mix, linear(count), dst, src, count, value) }
     }
 
     /// Launches `vector_add`: `c[i] = a[i] + b[i]` for the first `count` floats. The three must stay
@@ -120,28 +112,35 @@ impl Kernels {
     ///
     /// # Panics
     /// If one of the three is smaller than that.
-    pub fn vector_add(
-        &self,
-        stream: &Stream,
-        a: &impl DeviceMemory,
-        b: &impl DeviceMemory,
-        c: &impl DeviceMemory,
-        count: u32,
-    ) -> Result<(), HipError> {
+    pub fn vector_add(&self, stream: &Stream, a: &Memory, b: &Memory, c: &Memory, count: u32) -> Result<()> {
         let bytes = count as usize * size_of::<f32>();
         let fits = [a.bytes(), b.bytes(), c.bytes()].into_iter().all(|size| bytes <= size);
         assert!(fits, "vector_add reaches past its buffers");
-        let [mut a, mut b, mut c] = [a.device_address(), b.device_address(), c.device_address()];
-        let mut count = count;
-        let dims = linear(count);
-        let mut arguments = [address(&mut a), address(&mut b), address(&mut c), address(&mut count)];
-        // SAFETY: `vector_add` takes (pointer, pointer, pointer, u32), which is what the addresses point at;
-        // it stays below `count` floats, which all three buffers hold (checked above).
-        unsafe { stream.launch(&self.vector_add, dims, &mut arguments) }
+        let [a, b, c]: [*mut c_void; 3] = [a, b, c].map(Memory::device_address);
+        // SAFETY: `vector_add` takes (pointer, pointer, pointer, u32), which is what it gets; it stays below
+        // `count` floats, which all three buffers hold (checked above).
+        unsafe { launch!(stream, &self.vector_add, linear(count), a, b, c, count) }
     }
 }
 
-/// The grid of a `busy` kernel.
+/// The runtime, its first device with the kernels on it, and a stream.
+#[derive(Debug)]
+pub struct Opened {
+    pub hip: Hip,
+    pub kernels: Kernels,
+    pub stream: Stream,
+}
+
+impl Opened {
+    /// Opens them; `no_gpu` is the error where the runtime sees no device.
+    pub fn new(no_gpu: &'static str) -> Result<Self> {
+        let hip = Hip::load()?;
+        ensure!(hip.device_count()? > 0, no_gpu);
+        let (kernels, stream) = (Kernels::load(&hip, 0)?, hip.stream()?);
+        Ok(Self { hip, kernels, stream })
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyShape {
     pub dims: Dims,
@@ -164,10 +163,6 @@ pub fn mix_step(dst: u64, src: u64, index: u32, value: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)
-}
-
-fn address<T>(value: &mut T) -> *mut c_void {
-    ptr::from_mut(value).cast()
 }
 
 /// Returns a one-dimensional grid with at least one thread for each of `count` elements.

@@ -17,11 +17,12 @@
 //! Measuring: `experiment` (modes in interleaved blocks), `compare`, `stats`, `report` (figures with limits),
 //! `table`, `svg`. Programs: `process`, `server` (questions to xserver), `simulated` (gpu-sim), `library`,
 //! `library_log`, `processor_time`. Devices: `hip`, `hsa`, `kernels`, which `rtc` compiles and a `cache`
-//! keeps.
+//! keeps, and `contents`, which checks what they compute.
 
 mod cache;
 mod clock;
 mod compare;
+mod contents;
 pub mod corun;
 mod experiment;
 mod files;
@@ -85,3 +86,12 @@ impl std::fmt::Display for WrongInput {
 }
 
 impl std::error::Error for WrongInput {}
+
+#[cfg(test)]
+mod tests {
+    /// Parses the options of a command.
+    pub(crate) fn parse<A: clap::Args>(words: &[&str]) -> Result<A, clap::Error> {
+        let command = A::augment_args(clap::Command::new("x").no_binary_name(true));
+        A::from_arg_matches(&command.try_get_matches_from(words)?)
+    }
+}

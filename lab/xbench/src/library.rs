@@ -1,6 +1,6 @@
 //! The C functions of `include/xsched`, found in the library that is preloaded into this process.
 
-use crate::hip::Stream;
+use crate::hip::{Stream, function_table};
 use anyhow::{Result, bail};
 use hip_sys::types::hipStream_t;
 use libloading::os::unix::Library as Global;
@@ -8,19 +8,19 @@ use protocol::codes::{KfdQueue, KfdQueueType, KfdResult, XResult};
 use std::ffi::c_int;
 use std::ptr;
 
-/// The functions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Library {
-    hip_queue_create: unsafe extern "C" fn(*mut u64, hipStream_t) -> c_int,
-    queue_get: unsafe extern "C" fn(*mut u64, u64) -> c_int,
-    queue_set_launch_config: unsafe extern "C" fn(u64, i64, i64) -> c_int,
-    queue_suspend: unsafe extern "C" fn(u64, i64) -> c_int,
-    queue_resume: unsafe extern "C" fn(u64, i64) -> c_int,
-    hint_arrival: unsafe extern "C" fn(u64, i64) -> c_int,
-    kfd_open: unsafe extern "C" fn(*mut u64, i32) -> c_int,
-    kfd_list_queues: unsafe extern "C" fn(u64, *mut KfdQueue, *mut u32) -> c_int,
-    kfd_suspend: unsafe extern "C" fn(u64, *const u32, u32) -> c_int,
-    kfd_resume: unsafe extern "C" fn(u64, *const u32, u32) -> c_int,
+function_table! {
+    Library {
+        hip_queue_create: unsafe extern "C" fn(*mut u64, hipStream_t) -> c_int = "HipQueueCreate";
+        queue_get: unsafe extern "C" fn(*mut u64, u64) -> c_int = "XQueueGet";
+        queue_set_launch_config: unsafe extern "C" fn(u64, i64, i64) -> c_int = "XQueueSetLaunchConfig";
+        queue_suspend: unsafe extern "C" fn(u64, i64) -> c_int = "XQueueSuspend";
+        queue_resume: unsafe extern "C" fn(u64, i64) -> c_int = "XQueueResume";
+        hint_arrival: unsafe extern "C" fn(u64, i64) -> c_int = "XHintArrival";
+        kfd_open: unsafe extern "C" fn(*mut u64, i32) -> c_int = "XKfdOpen";
+        kfd_list_queues: unsafe extern "C" fn(u64, *mut KfdQueue, *mut u32) -> c_int = "XKfdListQueues";
+        kfd_suspend: unsafe extern "C" fn(u64, *const u32, u32) -> c_int = "XKfdSuspend";
+        kfd_resume: unsafe extern "C" fn(u64, *const u32, u32) -> c_int = "XKfdResume";
+    }
 }
 
 /// More queues than a process has.
@@ -29,29 +29,11 @@ const MOST_QUEUES: usize = 256;
 impl Library {
     /// Finds the library that this process was started with; `None` if there is none.
     pub(crate) fn find() -> Option<Self> {
-        let global = Global::this();
-        macro_rules! function {
-            ($name:literal) => {{
-                // SAFETY: the type of the field is the prototype of the public header; a preloaded library
-                // stays loaded.
-                *unsafe { global.get(concat!($name, "\0").as_bytes()) }.ok()?
-            }};
-        }
-        Some(Self {
-            hip_queue_create: function!("HipQueueCreate"),
-            queue_get: function!("XQueueGet"),
-            queue_set_launch_config: function!("XQueueSetLaunchConfig"),
-            queue_suspend: function!("XQueueSuspend"),
-            queue_resume: function!("XQueueResume"),
-            hint_arrival: function!("XHintArrival"),
-            kfd_open: function!("XKfdOpen"),
-            kfd_list_queues: function!("XKfdListQueues"),
-            kfd_suspend: function!("XKfdSuspend"),
-            kfd_resume: function!("XKfdResume"),
-        })
+        let this = Box::leak(Box::new(Global::this().into()));
+        // SAFETY: each type is the prototype of the public header; a preloaded library stays loaded.
+        unsafe { Self::of(this) }.ok()
     }
 
-    /// Returns the XQueue of a stream.
     pub(crate) fn queue(self, stream: &Stream) -> Result<Queue> {
         let (mut hardware, mut handle) = (0, 0);
         // SAFETY: `hardware` is writable and the stream is live.
@@ -70,7 +52,6 @@ impl Library {
     }
 }
 
-/// An XQueue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queue {
     library: Library,
@@ -111,7 +92,6 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Returns the number of compute queues.
     pub(crate) fn compute_queues(self) -> Result<usize, KfdResult> {
         let mut queues = [KfdQueue::default(); MOST_QUEUES];
         let mut count = MOST_QUEUES as u32;
@@ -121,13 +101,11 @@ impl Session {
         Ok(known.filter(|queue| queue.kind == KfdQueueType::Compute.number()).count())
     }
 
-    /// Evicts all compute queues.
     pub(crate) fn suspend(self) -> Result<(), KfdResult> {
         // SAFETY: a null list of length 0 means all queues.
         check_kfd(unsafe { (self.library.kfd_suspend)(self.handle, ptr::null(), 0) })
     }
 
-    /// Restores them.
     pub(crate) fn resume(self) -> Result<(), KfdResult> {
         // SAFETY: a null list of length 0 means all queues.
         check_kfd(unsafe { (self.library.kfd_resume)(self.handle, ptr::null(), 0) })

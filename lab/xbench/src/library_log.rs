@@ -14,19 +14,16 @@ impl<'a> Counts<'a> {
         log.lines().rev().find_map(|line| line.strip_prefix(&prefix)).map(Self)
     }
 
-    /// Returns the count of this name.
     pub(crate) fn get(self, name: &str) -> Option<u64> {
         let mut counts = self.0.split(' ').filter_map(|count| count.split_once('='));
         counts.find(|(known, _)| *known == name)?.1.parse().ok()
     }
 
-    /// Returns the count of this name.
     pub(crate) fn require(self, name: &str) -> Result<u64> {
         self.get(name).with_context(|| format!("the library's counts have no {name}="))
     }
 }
 
-/// Returns the warnings and errors of a log.
 pub(crate) fn complaints(log: &str) -> impl Iterator<Item = &str> {
     log.lines().filter(|line| line.contains("warn:") || line.contains("error:"))
 }

@@ -17,14 +17,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The time that an `xserver` has to listen or to notice a client; it takes milliseconds.
 pub(crate) const SERVER_PATIENCE: Duration = Duration::from_secs(10);
 /// The interval between two checks of a state that sends no event.
-pub(crate) const POLL: Duration = Duration::from_millis(2);
+const POLL: Duration = Duration::from_millis(2);
 /// The time that a killed program has to end. One that is stuck in the driver does not, and is left alone.
 const KILL_PATIENCE: Duration = Duration::from_secs(2);
 /// Beginnings of lines on standard error that appear in every run: ROCr on the simulated render nodes, and
 /// the library's log below warnings.
 const USUAL: [&str; 3] = ["amdgpu_device_initialize", "xsched: debug:", "xsched: info:"];
 
-/// The library that is preloaded.
 pub(crate) const LIBRARY: &str = "libshimhip.so";
 
 /// Returns the path of this program; the project's other programs lie beside it.
@@ -67,6 +66,18 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
         bail!("{}", reason.strip_prefix("xbench: ").unwrap_or(reason));
     }
     Ok(())
+}
+
+/// Repeats a check until it has a result; `None` if that does not come within `limit`.
+pub(crate) fn poll<T>(limit: Duration, mut check: impl FnMut() -> Result<Option<T>>) -> Result<Option<T>> {
+    let begin = Instant::now();
+    loop {
+        let found = check()?;
+        if found.is_some() || begin.elapsed() > limit {
+            return Ok(found);
+        }
+        std::thread::sleep(POLL);
+    }
 }
 
 /// A started program; killed on drop, and by the kernel when this process dies.
@@ -113,20 +124,16 @@ impl Program {
             .env("XSCHED_LOG_LEVEL", "warn")
             .env_remove("LD_PRELOAD");
         let mut server = Self::start("xserver", command)?;
-        let begin = Instant::now();
-        while UnixStream::connect(socket).is_err() {
+        let listens = poll(SERVER_PATIENCE, || {
             if let Some(status) = server.child.try_wait()? {
                 bail!("{}", server.failure(&format!("ended with {status}")));
             }
-            if begin.elapsed() > SERVER_PATIENCE {
-                bail!("{}", server.failure(&format!("does not listen on {}", socket.display())));
-            }
-            std::thread::sleep(POLL);
-        }
+            Ok(UnixStream::connect(socket).ok())
+        })?;
+        listens.with_context(|| server.failure(&format!("does not listen on {}", socket.display())))?;
         Ok(server)
     }
 
-    /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -184,14 +191,7 @@ impl Program {
 
     /// Waits for its end; `None` if that does not come within `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
-        let begin = Instant::now();
-        loop {
-            let status = self.child.try_wait().context("cannot wait for a program")?;
-            if status.is_some() || begin.elapsed() > limit {
-                return Ok(status);
-            }
-            std::thread::sleep(POLL);
-        }
+        poll(limit, || self.child.try_wait().context("cannot wait for a program"))
     }
 
     /// Returns what it has written to standard error so far.

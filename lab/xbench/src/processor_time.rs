@@ -45,7 +45,6 @@ fn busy_ticks(stat: &str) -> Option<u64> {
     counts.into_iter().try_fold(0, u64::checked_add)
 }
 
-/// The load of other processes while a measurement runs.
 #[derive(Debug)]
 pub(crate) struct OtherLoad {
     begin: Instant,

@@ -14,7 +14,6 @@ pub enum Purpose {
     Work,
 }
 
-/// A sequence of random numbers.
 #[derive(Debug, Clone)]
 pub struct Random(ChaCha8Rng);
 

@@ -3,6 +3,7 @@
 //! A [`Figure`] is a measured number. With a [`Limit`] it is judged, without one it is information. A
 //! [`Report`] is met when every judged figure is met.
 
+use crate::table::{Table, verdict};
 use serde::Serialize;
 use std::fmt;
 
@@ -45,7 +46,6 @@ impl fmt::Display for Limit {
     }
 }
 
-/// A measured number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Figure {
     /// Stable name for programs: lower case, words joined by underscores.
@@ -70,7 +70,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a figure.
     pub fn push(
         &mut self,
         name: &'static str,
@@ -83,7 +82,6 @@ impl Report {
         self.figures.push(Figure { name, what: what.into(), value, unit, limit, met });
     }
 
-    /// Adds a figure with a limit.
     pub fn judged(
         &mut self,
         name: &'static str,
@@ -95,7 +93,6 @@ impl Report {
         self.push(name, what, value, unit, Some(limit));
     }
 
-    /// Adds a figure without a limit.
     pub fn info(&mut self, name: &'static str, what: impl Into<String>, value: f64, unit: &'static str) {
         self.push(name, what, value, unit, None);
     }
@@ -104,12 +101,10 @@ impl Report {
         &self.figures
     }
 
-    /// Returns the figures whose limit is missed.
     pub fn missed(&self) -> impl Iterator<Item = &Figure> {
         self.figures.iter().filter(|f| f.met == Some(false))
     }
 
-    /// Returns true if no figure missed its limit.
     pub fn is_met(&self) -> bool {
         self.missed().next().is_none()
     }
@@ -118,23 +113,14 @@ impl Report {
 /// Writes the table: description, value with unit, limit, verdict.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rows: Vec<[String; 4]> = self
-            .figures
-            .iter()
-            .map(|figure| {
-                let verdict = figure.met.map_or("", crate::table::verdict);
-                let limit = figure.limit.map(|l| l.to_string()).unwrap_or_default();
-                let value = format!("{} {:<2}", short(figure.value), figure.unit);
-                [figure.what.clone(), value, limit, verdict.to_owned()]
-            })
-            .collect();
-        let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max();
-        let [what, value, limit] = [0, 1, 2].map(|column| width(column).unwrap_or(0));
-        for [a, b, c, d] in &rows {
-            let line = format!("{a:<what$}  {b:>value$}  {c:<limit$}  {d}");
-            writeln!(f, "{}", line.trim_end())?;
+        let mut table = Table::without_header([false, true, false, false]);
+        for figure in &self.figures {
+            let verdict = figure.met.map_or("", verdict);
+            let limit = figure.limit.map(|l| l.to_string()).unwrap_or_default();
+            let value = format!("{} {:<2}", short(figure.value), figure.unit);
+            table.push([figure.what.clone(), value, limit, verdict.to_owned()]);
         }
-        Ok(())
+        table.fmt(f)
     }
 }
 

@@ -6,12 +6,12 @@
 //! same runtime drives is never one.
 
 use crate::files::scratch;
-use crate::hip::lookup;
+use crate::hip::function_table;
+use anyhow::{Result, anyhow, bail};
 use hip_sys::pfn;
 use hip_sys::types::{HIPRTC_SUCCESS, hiprtcProgram, hiprtcResult};
 use libloading::Library;
 use std::ffi::{CStr, CString, c_int};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::ptr;
@@ -24,97 +24,52 @@ type GetBytes = pfn::hiprtcGetCode;
 /// The libraries that may contain hiprtc if libamdhip64 does not, newest first.
 const LIBRARIES: [&str; 4] = ["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"];
 
-/// The reason why nothing was compiled.
-#[derive(Debug)]
-pub enum CompileError {
-    /// Neither hiprtc nor hipcc is on this machine.
-    NoCompiler,
-    /// The compiler reported an error.
-    Failed {
-        /// hiprtc, or the path of hipcc.
-        by: String,
-        /// The compiler's output.
-        log: String,
-    },
-}
-
-impl fmt::Display for CompileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCompiler => f.write_str(
-                "no compiler for GPU kernels found: neither hiprtc (in libamdhip64 or libhiprtc) nor hipcc \
-                 (package hipcc, or $ROCM_PATH/bin) is installed",
-            ),
-            Self::Failed { by, log } => write!(f, "{by} cannot compile the kernels: {}", log.trim()),
-        }
-    }
-}
-
-impl std::error::Error for CompileError {}
-
 /// Compiles `source` for `arch` (a full target id such as `gfx90a:sramecc+:xnack-`) into a code object that
 /// `hipModuleLoadData` takes. `runtime` is the loaded libamdhip64, where hiprtc is looked for first.
-pub fn compile(runtime: &'static Library, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
+pub fn compile(runtime: &'static Library, source: &str, arch: &str) -> Result<Vec<u8>> {
     if let Some(hiprtc) = Hiprtc::find(runtime) {
         return hiprtc.compile(source, arch);
     }
     match find_hipcc() {
         Some(hipcc) => compile_by_hipcc(&hipcc, source, arch),
-        None => Err(CompileError::NoCompiler),
+        None => bail!(
+            "no compiler for GPU kernels found: neither hiprtc (in libamdhip64 or libhiprtc) nor hipcc \
+             (package hipcc, or $ROCM_PATH/bin) is installed"
+        ),
     }
 }
 
-/// Declares the struct of hiprtc's functions and how it is filled.
-macro_rules! functions {
-    ($($field:ident: $name:ident,)*) => {
-        /// The functions of hiprtc, callable as long as the process lives.
-        struct Hiprtc {
-            $($field: pfn::$name,)*
-        }
-
-        impl Hiprtc {
-            /// Looks all functions up in one library; `None` if one is missing.
-            fn of(library: &'static Library) -> Option<Self> {
-                Some(Self {
-                    // SAFETY: the type is the prototype that hip-sys holds for exactly this name.
-                    $($field: unsafe { lookup(library, stringify!($name)) }?,)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    create: hiprtcCreateProgram,
-    compile: hiprtcCompileProgram,
-    log_size: hiprtcGetProgramLogSize,
-    log: hiprtcGetProgramLog,
-    code_size: hiprtcGetCodeSize,
-    code: hiprtcGetCode,
-    destroy: hiprtcDestroyProgram,
-    error_string: hiprtcGetErrorString,
+function_table! {
+    /// The functions of hiprtc, callable as long as the process lives.
+    Hiprtc {
+        create: pfn::hiprtcCreateProgram = "hiprtcCreateProgram";
+        compile: pfn::hiprtcCompileProgram = "hiprtcCompileProgram";
+        log_size: GetSize = "hiprtcGetProgramLogSize";
+        log: GetBytes = "hiprtcGetProgramLog";
+        code_size: GetSize = "hiprtcGetCodeSize";
+        code: GetBytes = "hiprtcGetCode";
+        destroy: pfn::hiprtcDestroyProgram = "hiprtcDestroyProgram";
+        error_string: pfn::hiprtcGetErrorString = "hiprtcGetErrorString";
+    }
 }
 
 impl Hiprtc {
     fn find(runtime: &'static Library) -> Option<Self> {
-        if let Some(found) = Self::of(runtime) {
-            return Some(found);
-        }
-        LIBRARIES.iter().find_map(|name| {
+        let others = LIBRARIES.iter().filter_map(|name| {
             // SAFETY: loading ROCm's own library runs its initialisers, which is what every user of hiprtc
             // does.
             let library = unsafe { Library::new(*name) }.ok()?;
             // Leaked on purpose: unloading a ROCm library while the runtime lives is not supported by it.
-            Self::of(Box::leak(Box::new(library)))
-        })
+            Some(&*Box::leak(Box::new(library)))
+        });
+        // SAFETY: each type is the prototype that hip-sys holds for exactly this name.
+        std::iter::once(runtime).chain(others).find_map(|library| unsafe { Self::of(library) }.ok())
     }
 
-    fn compile(&self, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
-        let text = |s: String| {
-            CString::new(s).map_err(|_| self.failed("source or architecture contains a zero byte"))
-        };
-        let source = text(source.to_owned())?;
-        let option = text(format!("--offload-arch={arch}"))?;
+    fn compile(&self, source: &str, arch: &str) -> Result<Vec<u8>> {
+        let zero = || failed("hiprtc", "source or architecture contains a zero byte");
+        let source = CString::new(source).map_err(|_| zero())?;
+        let option = CString::new(format!("--offload-arch={arch}")).map_err(|_| zero())?;
         let mut program = hiprtcProgram::NULL;
         // SAFETY: the strings are zero-terminated and live across the call, `program` is writable, and a
         // header count of 0 allows null header arrays.
@@ -135,7 +90,7 @@ impl Hiprtc {
         result
     }
 
-    fn build(&self, program: hiprtcProgram, option: &CStr) -> Result<Vec<u8>, CompileError> {
+    fn build(&self, program: hiprtcProgram, option: &CStr) -> Result<Vec<u8>> {
         let mut options = [option.as_ptr()];
         // SAFETY: `program` is a live program and `options` holds as many zero-terminated strings as its
         // length says.
@@ -144,13 +99,13 @@ impl Hiprtc {
             let log = self.bytes(program, self.log_size, self.log).unwrap_or_default();
             let log = String::from_utf8_lossy(&log).trim_end_matches('\0').to_owned();
             let log = if log.trim().is_empty() { self.name(status) } else { log };
-            return Err(self.failed(&log));
+            return Err(failed("hiprtc", &log));
         }
         self.bytes(program, self.code_size, self.code)
     }
 
     /// Calls one of the two pairs of hiprtc functions that return a size and then the bytes.
-    fn bytes(&self, program: hiprtcProgram, size: GetSize, get: GetBytes) -> Result<Vec<u8>, CompileError> {
+    fn bytes(&self, program: hiprtcProgram, size: GetSize, get: GetBytes) -> Result<Vec<u8>> {
         let mut length = 0usize;
         // SAFETY: `program` is a live program and `length` is writable.
         self.check(unsafe { size(program, &mut length) })?;
@@ -162,8 +117,8 @@ impl Hiprtc {
         Ok(bytes)
     }
 
-    fn check(&self, status: hiprtcResult) -> Result<(), CompileError> {
-        if status == HIPRTC_SUCCESS { Ok(()) } else { Err(self.failed(&self.name(status))) }
+    fn check(&self, status: hiprtcResult) -> Result<()> {
+        if status == HIPRTC_SUCCESS { Ok(()) } else { Err(failed("hiprtc", &self.name(status))) }
     }
 
     fn name(&self, status: hiprtcResult) -> String {
@@ -176,10 +131,11 @@ impl Hiprtc {
         // leaked.
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
+}
 
-    fn failed(&self, log: &str) -> CompileError {
-        CompileError::Failed { by: "hiprtc".to_owned(), log: log.to_owned() }
-    }
+/// Returns the error of a compiler with this output.
+fn failed(by: impl std::fmt::Display, log: &str) -> anyhow::Error {
+    anyhow!("{by} cannot compile the kernels: {}", log.trim())
 }
 
 /// Finds `hipcc` in `$HIP_PATH/bin`, `$ROCM_PATH/bin`, the directories of `$PATH`, or ROCm's usual folder.
@@ -195,26 +151,21 @@ fn find_hipcc() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>, CompileError> {
-    let failed = |log: String| CompileError::Failed { by: hipcc.display().to_string(), log };
-    let scratch = scratch().map_err(|e| failed(format!("{e:#}")))?;
+fn compile_by_hipcc(hipcc: &Path, source: &str, arch: &str) -> Result<Vec<u8>> {
+    let failed = |log: &str| failed(hipcc.display(), log);
+    let scratch = scratch().map_err(|error| failed(&format!("{error:#}")))?;
     let input = scratch.path().join("giveway_kernels.hip");
     let output = scratch.path().join("giveway_kernels.co");
     // hiprtc brings the declarations of threadIdx and the like along, hipcc takes them from the header.
     let text = format!("#include <hip/hip_runtime.h>\n{source}");
-    std::fs::write(&input, text).map_err(|e| failed(format!("cannot write the source: {e}")))?;
-    let run = Command::new(hipcc)
-        .arg("--genco")
-        .arg("-O3")
-        .arg(format!("--offload-arch={arch}"))
-        .arg("-o")
-        .args([&output, &input])
-        .output()
-        .map_err(|e| failed(e.to_string()))?;
+    std::fs::write(&input, text).map_err(|error| failed(&format!("cannot write the source: {error}")))?;
+    let mut command = Command::new(hipcc);
+    command.args(["--genco", "-O3", &format!("--offload-arch={arch}"), "-o"]).args([&output, &input]);
+    let run = command.output().map_err(|error| failed(&error.to_string()))?;
     if !run.status.success() {
-        return Err(failed(String::from_utf8_lossy(&run.stderr).into_owned()));
+        return Err(failed(&String::from_utf8_lossy(&run.stderr)));
     }
-    std::fs::read(&output).map_err(|e| failed(format!("it left no code object: {e}")))
+    std::fs::read(&output).map_err(|error| failed(&format!("it left no code object: {error}")))
 }
 
 #[cfg(test)]

@@ -20,7 +20,6 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Connects.
     pub(crate) fn open(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket).context("cannot connect to xserver")?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -33,7 +32,6 @@ impl Connection {
         preemption(&list, pid).cloned().with_context(|| format!("xserver knows no process {pid}"))
     }
 
-    /// Returns the server's whole state.
     pub(crate) fn list(&mut self) -> Result<List> {
         let payload = serde_json::to_vec(&Request::List)?;
         self.stream.write_all(&Frame::encode(REQUEST, &payload)).context("cannot ask xserver")?;

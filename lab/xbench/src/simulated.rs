@@ -1,8 +1,9 @@
 //! The simulated GPU of a measurement: its start and its statistics of a run.
 
+use crate::table::value_name;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +23,8 @@ pub(crate) struct GpuArgs {
 }
 
 /// See `docs/gpu-model.md`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum CuModel {
     /// Work-groups of all programs are placed in turn
     Shared,
@@ -30,21 +32,12 @@ pub(crate) enum CuModel {
     Fcfs,
 }
 
-impl CuModel {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Shared => "shared",
-            Self::Fcfs => "fcfs",
-        }
-    }
-}
-
 /// Returns the command of the gpu-sim beside `this`, which runs this program on the device. Saving and
 /// restoring evicted work cost `save_us` each; statistics go to a file.
 pub(crate) fn gpu_sim(this: &Path, cu_model: CuModel, save_us: u32, stats: &Path) -> Command {
     let mut command = Command::new(this.with_file_name("gpu-sim"));
-    let save_us = save_us.to_string();
-    command.args(["run", "--cu-model", cu_model.name(), "--save-us", &save_us, "--restore-us", &save_us]);
+    let (cu_model, save_us) = (value_name(cu_model), save_us.to_string());
+    command.args(["run", "--cu-model", &cu_model, "--save-us", &save_us, "--restore-us", &save_us]);
     command.arg("--stats").arg(stats).arg("--").arg(this);
     command
 }
@@ -62,7 +55,6 @@ pub(crate) struct DeviceStats {
     gpus: Vec<Gpu>,
 }
 
-/// The lateness of completions.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Late {
     pub(crate) p99: f64,
@@ -112,7 +104,6 @@ impl DeviceStats {
 pub(crate) mod tests {
     use super::*;
 
-    /// Returns the statistics of a device with this lateness.
     pub(crate) fn stats(valid: bool, p99: f64) -> DeviceStats {
         DeviceStats { valid, late_us: Late { p99 }, processes: Vec::new(), gpus: Vec::new() }
     }

@@ -10,8 +10,6 @@
 //! All samples are kept and sorted: the largest run here has some ten thousand of them, which a histogram
 //! would only make less exact.
 
-use serde::Serialize;
-
 /// A non-empty set of finite samples, sorted.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
@@ -44,7 +42,6 @@ impl Samples {
         self.sorted[rank - 1]
     }
 
-    /// Returns the 50th percentile.
     pub fn median(&self) -> f64 {
         self.percentile(50.0)
     }
@@ -64,18 +61,6 @@ impl Samples {
     pub fn sorted(&self) -> &[f64] {
         &self.sorted
     }
-
-    /// Returns the figures for reports.
-    pub fn summary(&self) -> Summary {
-        Summary {
-            n: self.len(),
-            min: self.min(),
-            p50: self.median(),
-            p90: self.percentile(90.0),
-            p99: self.percentile(99.0),
-            max: self.max(),
-        }
-    }
 }
 
 /// Returns the arithmetic mean; `None` without values.
@@ -87,17 +72,6 @@ pub(crate) fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 /// Returns the median; `None` without values.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Samples::new(values.into_iter().collect()).map(|samples| samples.median())
-}
-
-/// The usual figures of one set of samples, in the unit of the samples.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Summary {
-    pub n: usize,
-    pub min: f64,
-    pub p50: f64,
-    pub p90: f64,
-    pub p99: f64,
-    pub max: f64,
 }
 
 #[cfg(test)]
@@ -147,13 +121,6 @@ mod tests {
     fn median_is_the_lower_middle() {
         assert_eq!(samples(&[4.0, 1.0, 3.0, 2.0]).median(), 2.0);
         assert_eq!(samples(&[3.0, 1.0, 2.0]).median(), 2.0);
-    }
-
-    #[test]
-    fn summary_holds_the_same_figures() {
-        let s = Samples::new((0..1000).map(f64::from).collect()).unwrap();
-        let expected = Summary { n: 1000, min: 0.0, p50: 499.0, p90: 899.0, p99: 989.0, max: 999.0 };
-        assert_eq!(s.summary(), expected);
     }
 
     proptest! {

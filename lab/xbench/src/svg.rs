@@ -9,7 +9,6 @@ pub(crate) const GREY: &str = "#999999";
 pub(crate) const BOLD: &str = "font-weight=\"bold\"";
 const GRID: &str = "stroke=\"#e5e5e5\"";
 
-/// A picture under construction.
 #[derive(Debug)]
 pub(crate) struct Picture(String);
 
@@ -44,13 +43,11 @@ impl Picture {
         self.push(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{text}</text>"));
     }
 
-    /// Adds a straight line.
     pub(crate) fn line(&mut self, from: [f64; 2], to: [f64; 2], style: &str) {
         let ([x1, y1], [x2, y2]) = (from, to);
         self.push(&format!("<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}/>"));
     }
 
-    /// Adds a rectangle.
     pub(crate) fn rectangle(&mut self, at: [f64; 2], size: [f64; 2], style: &str) {
         let ([x, y], [width, height]) = (at, size);
         self.push(&format!(
@@ -58,7 +55,6 @@ impl Picture {
         ));
     }
 
-    /// Returns the finished file.
     pub(crate) fn finish(mut self) -> String {
         self.0.push_str("</svg>\n");
         self.0
@@ -105,7 +101,6 @@ impl Axis {
 /// The left, top, right and bottom edge of a part of a picture.
 pub(crate) type Place = [f64; 4];
 
-/// A part of a picture with two axes.
 #[derive(Debug)]
 pub(crate) struct Panel<'a> {
     pub(crate) place: Place,

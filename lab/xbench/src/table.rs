@@ -1,18 +1,35 @@
-//! Tables of text.
+//! Tables of text, and the words in them.
 
+use clap::ValueEnum;
 use std::fmt;
 
-/// Rows of `N` cells below a header. Each column is as wide as its widest cell.
+/// Rows of `N` cells. Each column is as wide as its widest cell.
 #[derive(Debug)]
 pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
-    /// The number of columns, from the first, that are aligned to the left.
-    left: usize,
+    /// True for each column that is aligned to the right.
+    right: [bool; N],
 }
 
+/// The title of a column, and its cell for an item.
+pub(crate) type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
 impl<const N: usize> Table<N> {
+    /// Returns a table with a header, whose first columns are aligned to the left.
     pub(crate) fn new(left: usize, header: [&str; N]) -> Self {
-        Self { rows: vec![header.map(str::to_owned)], left }
+        let right = std::array::from_fn(|column| column >= left);
+        Self { rows: vec![header.map(str::to_owned)], right }
+    }
+
+    /// Returns a table with a row for each item, from the title and the cells of each column.
+    pub(crate) fn of<T>(left: usize, columns: [Column<'_, T>; N], items: &[T]) -> Self {
+        let mut table = Self::new(left, columns.map(|(title, _)| title));
+        table.rows.extend(items.iter().map(|item| columns.map(|(_, cell)| cell(item))));
+        table
+    }
+
+    pub(crate) fn without_header(right: [bool; N]) -> Self {
+        Self { rows: Vec::new(), right }
     }
 
     pub(crate) fn push(&mut self, row: [String; N]) {
@@ -25,11 +42,11 @@ impl<const N: usize> fmt::Display for Table<N> {
         let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max();
         let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
         for row in &self.rows {
-            let cell = |(column, (text, width)): (usize, (&String, &usize))| match column < self.left {
-                true => format!("{text:<width$}"),
-                false => format!("{text:>width$}"),
+            let cell = |((text, width), right): ((&String, &usize), &bool)| match right {
+                true => format!("{text:>width$}"),
+                false => format!("{text:<width$}"),
             };
-            let cells: Vec<String> = row.iter().zip(&widths).enumerate().map(cell).collect();
+            let cells: Vec<String> = row.iter().zip(&widths).zip(&self.right).map(cell).collect();
             writeln!(f, "{}", cells.join("  ").trim_end())?;
         }
         Ok(())
@@ -44,6 +61,11 @@ pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
 /// Returns the cell of a value that there is not.
 pub(crate) fn dash() -> String {
     "-".to_owned()
+}
+
+/// Returns the name of an option's value on the command line.
+pub(crate) fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// Returns the word for a limit.

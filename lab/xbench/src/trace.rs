@@ -20,7 +20,6 @@ const MOST_THREADS_OF_A_DIMENSION: u64 = u32::MAX as u64;
 const MOST_US: f64 = 60e6;
 const MOST_MEMSET_BYTES: usize = 1 << 30;
 
-/// The work of a command.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Work {
     Kernel {
@@ -44,7 +43,6 @@ pub struct Command {
     pub duration_us: f64,
 }
 
-/// A recorded model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
     /// Model and batch size, such as `bert bs8`.
@@ -54,14 +52,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, WrongInput> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| WrongInput(format!("cannot read the trace {}: {error}", path.display())))?;
         Self::parse(&text).map_err(|why| why.within(format!("{} is no trace", path.display())))
     }
 
-    /// Parses a file's text.
     pub fn parse(text: &str) -> Result<Self, WrongInput> {
         let file: File = serde_json::from_str(text).map_err(|error| WrongInput(error.to_string()))?;
         if file.commands.is_empty() {

@@ -5,8 +5,9 @@ use crate::compare::spread;
 use crate::experiment::{Mode, Outcome};
 use crate::replay::Record;
 use crate::report::Report;
+use crate::simulated::CuModel;
 use crate::stats::{Samples, mean, median};
-use crate::table::Table;
+use crate::table::{Table, value_name};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -35,7 +36,6 @@ pub(crate) struct ModeFigures {
     pub(crate) suspensions: u64,
 }
 
-/// The parameters of a co-run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Setting {
     /// Urgent model and its rate, such as `bert bs8@10`.
@@ -44,7 +44,7 @@ pub(crate) struct Setting {
     pub(crate) low: String,
     /// Factor on recorded times.
     pub(crate) scale: f64,
-    pub(crate) cu_model: String,
+    pub(crate) cu_model: CuModel,
     /// Most commands in flight; `null` if the library chooses.
     pub(crate) threshold: Option<u32>,
     /// Commands between two synchronization points; `null` if the library chooses.
@@ -61,7 +61,6 @@ pub(crate) struct Setting {
     pub(crate) seed: u64,
 }
 
-/// All figures of a co-run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Figures {
     #[serde(flatten)]
@@ -150,8 +149,8 @@ impl Figures {
     pub(super) fn with_high(&self) -> Vec<(String, &ModeFigures, Option<&Level>)> {
         let alone = (name(&Mode::Alone(HIGH)), &self.alone, None);
         let native = (name(&Mode::Native), &self.native, None);
-        let level = |row| (name(&Mode::Equal(Level::level(row))), &row.figures, Some(row));
-        [alone, native].into_iter().chain(self.levels.iter().map(level)).collect()
+        let levels = self.levels.iter().map(|row| (name(&Mode::Equal(row.level)), &row.figures, Some(row)));
+        [alone, native].into_iter().chain(levels).collect()
     }
 
     /// Returns the reasons why requested levels were not used.
@@ -159,9 +158,9 @@ impl Figures {
         self.levels.iter().filter_map(|row| row.missing.as_deref())
     }
 
-    /// Returns the tables and the judgement as text.
     pub(super) fn table(&self) -> String {
-        let Setting { high, low, scale, cu_model, save_us, .. } = &self.setting;
+        let Setting { high, low, scale, save_us, .. } = &self.setting;
+        let cu_model = value_name(self.setting.cu_model);
         let mut text = format!(
             "{} a second beside {low} back to back, times x {scale}; simulated GPU, compute units {cu_model}, save cost \
              {save_us} µs\n\n",
@@ -202,7 +201,6 @@ impl Figures {
     }
 }
 
-/// Returns the records of a program.
 pub(super) fn records(outcomes: &[Outcome], program: usize) -> impl Iterator<Item = &Record> {
     outcomes.iter().filter_map(move |outcome| outcome.records.get(program)?.as_ref())
 }
@@ -249,7 +247,7 @@ pub(super) mod tests {
             high: "bert bs8@10".into(),
             low: "resnet50 bs256".into(),
             scale: 2.0,
-            cu_model: "shared".into(),
+            cu_model: CuModel::Shared,
             threshold: None,
             batch: None,
             save_us: 50,
@@ -283,7 +281,7 @@ pub(super) mod tests {
     #[test]
     fn levels_stand_side_by_side() {
         let figures = figures();
-        assert_eq!(figures.levels.iter().map(Level::level).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(figures.levels.iter().map(|row| row.level).collect::<Vec<_>>(), [1, 3]);
         assert_eq!(figures.shim, figures.levels[0].figures);
         let level_3 = &figures.levels[1];
         assert!((level_3.p99_ratio - 12.0 / 24.0).abs() < 1e-12);

@@ -5,7 +5,7 @@ use super::figures::ModeFigures;
 use crate::experiment::Suspensions;
 use crate::report::{Limit, Report};
 use crate::stats::median;
-use crate::table::{Table, number};
+use crate::table::{Column, Table, number};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -81,10 +81,6 @@ impl Level {
             figures,
         }
     }
-
-    pub(super) fn level(&self) -> u8 {
-        self.level
-    }
 }
 
 /// Returns the reason why these blocks did not use this level; `None` if they did.
@@ -105,42 +101,22 @@ fn missing(level: u8, blocks: &[&Suspensions]) -> Option<String> {
     })
 }
 
-/// Returns the table of all levels.
 pub(super) fn table(levels: &[Level]) -> String {
-    let mut table = Table::new(
-        1,
-        [
-            "the batch model's",
-            "in force",
-            "holds",
-            "holds/s",
-            "waits",
-            "failed",
-            "hold µs",
-            "release µs",
-            "p50 x",
-            "p99 x",
-            "free kept",
-        ],
-    );
-    for row in levels {
-        let mark = if row.missing.is_none() { "" } else { "!" };
-        let [p50, p99] = [row.p50_ratio, row.p99_ratio].map(|ratio| format!("{ratio:.2}"));
-        table.push([
-            format!("level {}", row.level),
-            format!("{}{mark}", row.in_force),
-            row.holds.to_string(),
-            format!("{:.1}", row.holds_per_s),
-            row.waits.to_string(),
-            row.failures.to_string(),
-            number(row.hold_us, 0),
-            number(row.release_us, 0),
-            p50,
-            p99,
-            format!("{:.0} %", row.free_share * 100.0),
-        ]);
-    }
-    let mut text = table.to_string();
+    let mark = |row: &Level| if row.missing.is_none() { "" } else { "!" };
+    let columns: [Column<'_, Level>; 11] = [
+        ("the batch model's", &|row| format!("level {}", row.level)),
+        ("in force", &|row| format!("{}{}", row.in_force, mark(row))),
+        ("holds", &|row| row.holds.to_string()),
+        ("holds/s", &|row| format!("{:.1}", row.holds_per_s)),
+        ("waits", &|row| row.waits.to_string()),
+        ("failed", &|row| row.failures.to_string()),
+        ("hold µs", &|row| number(row.hold_us, 0)),
+        ("release µs", &|row| number(row.release_us, 0)),
+        ("p50 x", &|row| format!("{:.2}", row.p50_ratio)),
+        ("p99 x", &|row| format!("{:.2}", row.p99_ratio)),
+        ("free kept", &|row| format!("{:.0} %", row.free_share * 100.0)),
+    ];
+    let mut text = Table::of(1, columns, levels).to_string();
     for reason in levels.iter().filter_map(|row| row.missing.as_ref()) {
         let _ = writeln!(text, "! {reason}");
     }

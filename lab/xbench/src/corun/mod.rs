@@ -138,7 +138,7 @@ impl CorunArgs {
             high: format!("{}@{}", experiment.traces[HIGH].name, self.high.rate),
             low: experiment.traces[LOW].name.clone(),
             scale: self.scale,
-            cu_model: self.gpu.cu_model.name().to_owned(),
+            cu_model: self.gpu.cu_model,
             threshold: self.threshold,
             batch: self.batch,
             save_us: self.gpu.save_us,
@@ -255,13 +255,7 @@ mod tests {
     }
 
     fn parse(words: &[&str]) -> Result<CorunArgs, clap::Error> {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: CorunArgs,
-        }
-        let line = ["x", "--high", "a.json@1", "--low", "b.json"].iter().chain(words);
-        <Line as clap::Parser>::try_parse_from(line).map(|line| line.args)
+        crate::tests::parse(&[&["--high", "a.json@1", "--low", "b.json"], words].concat())
     }
 
     #[test]

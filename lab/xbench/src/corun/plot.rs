@@ -4,6 +4,7 @@ use super::figures::{Blocks, Figures, HIGH, ModeFigures, records};
 use super::levels::Level;
 use crate::stats::Samples;
 use crate::svg::{Axis, BOLD, COLOURS, GREY, Panel, Picture, Place};
+use crate::table::value_name;
 use std::fmt::Write as _;
 
 const SIZE: [f64; 2] = [960.0, 440.0];
@@ -24,7 +25,9 @@ pub(super) fn svg(figures: &Figures, blocks: &Blocks) -> String {
     };
     let note = format!(
         "simulated GPU (compute units: {}, save cost {} µs), recorded kernel times x {}{window}; no GPU measurement",
-        setting.cu_model, setting.save_us, setting.scale
+        value_name(setting.cu_model),
+        setting.save_us,
+        setting.scale
     );
     let mut picture = Picture::new(SIZE, CDF[0], &title, &[], &note);
     latencies(&mut picture, figures, blocks);
@@ -82,7 +85,7 @@ fn throughput(picture: &mut Picture, figures: &Figures) {
         ("without".to_owned(), figures.native.low_per_s, COLOURS[1]),
     ];
     for (row, colour) in figures.levels.iter().zip(&COLOURS[2..]) {
-        bars.push((format!("level {}", row.level()), row.figures.low_per_s, colour));
+        bars.push((format!("level {}", row.level), row.figures.low_per_s, colour));
     }
     let most = bars.iter().map(|bar| bar.1).fold(f64::MIN_POSITIVE, f64::max) * 1.1;
     let y = |value: f64| bottom - value / most * (bottom - top);

@@ -24,7 +24,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A program of an experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
     pub(crate) name: String,
@@ -83,9 +82,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The name of the mode without the library.
     pub(crate) const WITHOUT: &str = "without giveway";
-    /// The name of the mode at one priority.
     pub(crate) const EQUAL: &str = "all at one priority";
 
     pub(crate) fn name(&self, programs: &[Program]) -> String {
@@ -158,7 +155,6 @@ impl Suspensions {
     }
 }
 
-/// One run of one mode.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     /// The record of each program; `None` if it did not run.

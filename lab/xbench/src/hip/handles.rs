@@ -2,101 +2,73 @@
 //!
 //! A drop ignores the runtime's error, because it cannot return one and the process is usually about to end.
 
-use super::api::{Api, OCCUPANCY, check, check_ready, non_null};
-use super::types::HipError;
+use super::Hip;
+use super::api::{Api, OCCUPANCY, call, check, non_null};
+use anyhow::Result;
 use hip_sys::types::{
-    hipEvent_t, hipEventDefault, hipFunction_t, hipModule_t, hipStream_t, hipStreamDefault,
+    hipError_t, hipErrorNotReady, hipEvent_t, hipEventDefault, hipFunction_t, hipModule_t, hipStream_t,
+    hipStreamDefault,
 };
 use std::ffi::{CStr, c_uint, c_void};
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that kernels can work on.
-pub trait DeviceMemory {
-    /// Its address as the device sees it.
-    fn device_address(&self) -> *mut c_void;
-    /// Its size.
-    fn bytes(&self) -> usize;
-}
-
-/// Memory on a device, freed on drop (which waits for the device).
+/// Memory that kernels can work on, given back on drop, which waits for the device.
 #[derive(Debug)]
-pub struct DeviceBuffer {
-    api: Arc<Api>,
+pub struct Memory {
+    /// Its address as the call has it that gives it back.
     address: NonNull<c_void>,
+    /// Its address as the device sees it.
+    device: NonNull<c_void>,
     bytes: usize,
+    give_back: unsafe extern "C" fn(*mut c_void) -> hipError_t,
 }
 
-// SAFETY: HIP lets any thread use and free an address on the device; the host never dereferences it.
-unsafe impl Send for DeviceBuffer {}
-// SAFETY: methods only pass the address to HIP, which any threads may do at once.
-unsafe impl Sync for DeviceBuffer {}
-
-impl DeviceBuffer {
-    pub(super) fn new(api: &Arc<Api>, bytes: usize) -> Result<Self, HipError> {
-        let mut address = ptr::null_mut();
-        // SAFETY: the function writes one pointer.
-        let code = unsafe { (api.hipMalloc)(&mut address, bytes) };
-        check("hipMalloc", code)?;
-        Ok(Self { api: Arc::clone(api), address: non_null("hipMalloc", address)?, bytes })
+impl Memory {
+    pub fn device_address(&self) -> *mut c_void {
+        self.device.as_ptr()
     }
 
-    /// Returns the address of `length` bytes from `offset` on.
-    pub(super) fn range(&self, offset: usize, length: usize) -> *mut c_void {
-        let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.bytes), "a copy reaches past its device buffer");
-        self.address.as_ptr().wrapping_byte_add(offset)
-    }
-}
-
-impl DeviceMemory for DeviceBuffer {
-    fn device_address(&self) -> *mut c_void {
-        self.address.as_ptr()
-    }
-
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
-impl Drop for DeviceBuffer {
+impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: the address came from hipMalloc and is freed once, here; hipFree waits for work that uses
-        // it.
-        let _ = unsafe { (self.api.hipFree)(self.address.as_ptr()) };
+        // SAFETY: the address came from the counterpart of `give_back`, and is given back once, here, when no
+        // reference into it is left; the call waits for work that uses the memory.
+        let _ = unsafe { (self.give_back)(self.address.as_ptr()) };
     }
 }
 
-/// Pinned host memory that the device reaches as well. Kernels may change it at any time, so the host
-/// accesses it by atomic words only. Freed on drop, which waits for the device.
 #[derive(Debug)]
-pub struct HostBuffer {
-    api: Arc<Api>,
-    address: NonNull<c_void>,
-    bytes: usize,
+pub struct DeviceBuffer(Memory);
+
+impl DeviceBuffer {
+    /// Returns the address of its first `length` bytes.
+    pub(super) fn first(&self, length: usize) -> *mut c_void {
+        assert!(length <= self.bytes, "a copy reaches past its device buffer");
+        self.address.as_ptr()
+    }
 }
 
-// SAFETY: HIP lets any thread use and free the memory.
-unsafe impl Send for HostBuffer {}
-// SAFETY: the host accesses the memory by atomic words only.
-unsafe impl Sync for HostBuffer {}
+impl Deref for DeviceBuffer {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.0
+    }
+}
+
+/// Pinned host memory that the device reaches as well, by the same address. Kernels may change it at any time,
+/// so the host accesses it by atomic words only.
+#[derive(Debug)]
+pub struct HostBuffer(Memory);
 
 impl HostBuffer {
-    pub(super) fn new(api: &Arc<Api>, bytes: usize) -> Result<Self, HipError> {
-        /// Portable to all devices, mapped into the device, coherent: a kernel's stores reach the host while
-        /// it runs.
-        const FLAGS: c_uint = 0x1 | 0x2 | 0x4000_0000;
-        let mut address = ptr::null_mut();
-        // SAFETY: the function writes one pointer.
-        let code = unsafe { (api.hipHostMalloc)(&mut address, bytes, FLAGS) };
-        check("hipHostMalloc", code)?;
-        let address = non_null("hipHostMalloc", address)?;
-        // SAFETY: the memory is new, has `bytes` bytes, and nothing else refers to it.
-        unsafe { ptr::write_bytes(address.as_ptr().cast::<u8>(), 0, bytes) };
-        Ok(Self { api: Arc::clone(api), address, bytes })
-    }
-
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.bytes / size_of::<u64>(), "there is no word {index} in the buffer");
         let word = self.address.as_ptr().cast::<AtomicU64>().wrapping_add(index);
@@ -122,69 +94,85 @@ impl HostBuffer {
     }
 }
 
-impl DeviceMemory for HostBuffer {
-    /// The same address on both sides (all devices that HIP supports share the address space).
-    fn device_address(&self) -> *mut c_void {
-        self.address.as_ptr()
-    }
+impl Deref for HostBuffer {
+    type Target = Memory;
 
-    fn bytes(&self) -> usize {
-        self.bytes
+    fn deref(&self) -> &Memory {
+        &self.0
     }
 }
 
-impl Drop for HostBuffer {
-    fn drop(&mut self) {
-        // SAFETY: the address came from hipHostMalloc and is freed once, here, when no reference into it is
-        // left.
-        let _ = unsafe { (self.api.hipHostFree)(self.address.as_ptr()) };
+impl Hip {
+    /// Allocates `bytes` of memory on the calling thread's device.
+    pub fn malloc(&self, bytes: usize) -> Result<DeviceBuffer> {
+        let mut address = ptr::null_mut();
+        // SAFETY: the function writes one pointer.
+        unsafe { call!(self.api, hipMalloc(&mut address, bytes)) }?;
+        let address = non_null("hipMalloc", address)?;
+        Ok(DeviceBuffer(Memory { address, device: address, bytes, give_back: self.api.hipFree }))
     }
-}
 
-/// The program's own host memory, registered for kernels; unregistered on drop.
-#[derive(Debug)]
-pub struct Registered {
-    api: Arc<Api>,
-    host: NonNull<c_void>,
-    device: NonNull<c_void>,
-    bytes: usize,
-}
+    /// Allocates `bytes` of zeroed, pinned host memory that the device can reach.
+    pub fn host_malloc(&self, bytes: usize) -> Result<HostBuffer> {
+        /// Portable to all devices, mapped into the device, coherent: a kernel's stores reach the host while
+        /// it runs.
+        const FLAGS: c_uint = 0x1 | 0x2 | 0x4000_0000;
+        let mut address = ptr::null_mut();
+        // SAFETY: the function writes one pointer.
+        unsafe { call!(self.api, hipHostMalloc(&mut address, bytes, FLAGS)) }?;
+        let address = non_null("hipHostMalloc", address)?;
+        // SAFETY: the memory is new, has `bytes` bytes, and nothing else refers to it.
+        unsafe { ptr::write_bytes(address.as_ptr().cast::<u8>(), 0, bytes) };
+        Ok(HostBuffer(Memory { address, device: address, bytes, give_back: self.api.hipHostFree }))
+    }
 
-impl Registered {
+    /// Registers `bytes` of the program's own host memory for kernels; the drop unregisters it.
+    ///
     /// # Safety
     /// The memory stays mapped and writable until the value is dropped, and the host touches what kernels
     /// write only by atomic words.
-    pub(super) unsafe fn new(api: &Arc<Api>, host: NonNull<c_void>, bytes: usize) -> Result<Self, HipError> {
+    pub unsafe fn register(&self, host: NonNull<c_void>, bytes: usize) -> Result<Memory> {
         /// Portable to all devices, mapped into the device.
         const FLAGS: c_uint = 0x1 | 0x2;
         // SAFETY: the caller vouches for the memory.
-        let code = unsafe { (api.hipHostRegister)(host.as_ptr(), bytes, FLAGS) };
-        check("hipHostRegister", code)?;
-        let mut registered = Self { api: Arc::clone(api), host, device: host, bytes };
+        unsafe { call!(self.api, hipHostRegister(host.as_ptr(), bytes, FLAGS)) }?;
+        let mut memory = Memory { address: host, device: host, bytes, give_back: self.api.hipHostUnregister };
         let mut device = ptr::null_mut();
         // SAFETY: the memory is registered; the function writes one pointer.
-        let code = unsafe { (api.hipHostGetDevicePointer)(&mut device, host.as_ptr(), 0) };
-        check("hipHostGetDevicePointer", code)?;
-        registered.device = non_null("hipHostGetDevicePointer", device)?;
-        Ok(registered)
-    }
-}
-
-impl DeviceMemory for Registered {
-    fn device_address(&self) -> *mut c_void {
-        self.device.as_ptr()
+        unsafe { call!(self.api, hipHostGetDevicePointer(&mut device, host.as_ptr(), 0)) }?;
+        memory.device = non_null("hipHostGetDevicePointer", device)?;
+        Ok(memory)
     }
 
-    fn bytes(&self) -> usize {
-        self.bytes
+    /// Creates a blocking stream on the calling thread's device, one that keeps the order of the default
+    /// stream.
+    pub fn stream(&self) -> Result<Stream> {
+        let mut stream = self.null_stream();
+        // SAFETY: the function writes one handle.
+        unsafe { call!(self.api, hipStreamCreateWithFlags(&mut stream.handle, hipStreamDefault)) }?;
+        Ok(stream)
     }
-}
 
-impl Drop for Registered {
-    fn drop(&mut self) {
-        // SAFETY: `new` registered the memory, only this call unregisters it, and it waits for work that uses
-        // the memory.
-        let _ = unsafe { (self.api.hipHostUnregister)(self.host.as_ptr()) };
+    /// Returns the null stream of the calling thread's device, which PyTorch uses.
+    pub fn null_stream(&self) -> Stream {
+        Stream { api: self.api, handle: hipStream_t::NULL }
+    }
+
+    /// Creates an event with time stamps.
+    pub fn event(&self) -> Result<Event> {
+        let mut handle = hipEvent_t::NULL;
+        // SAFETY: the function writes one handle.
+        unsafe { call!(self.api, hipEventCreateWithFlags(&mut handle, hipEventDefault)) }?;
+        Ok(Event { api: self.api, handle })
+    }
+
+    /// Loads a code object on the calling thread's device.
+    pub fn load_module(&self, code: &[u8]) -> Result<Arc<Module>> {
+        let mut handle = hipModule_t::NULL;
+        // SAFETY: the function writes one handle and copies the code object; a malformed one is an error of
+        // the call.
+        unsafe { call!(self.api, hipModuleLoadData(&mut handle, code.as_ptr().cast())) }?;
+        Ok(Arc::new(Module { api: self.api, handle }))
     }
 }
 
@@ -202,33 +190,20 @@ pub struct Dims {
 /// A stream, destroyed on drop (its work still runs to its end); the null stream stays.
 #[derive(Debug)]
 pub struct Stream {
-    api: Arc<Api>,
+    api: &'static Api,
     handle: hipStream_t,
 }
 
 impl Stream {
-    pub(super) fn new(api: &Arc<Api>) -> Result<Self, HipError> {
-        let mut handle = hipStream_t::NULL;
-        // SAFETY: the function writes one handle.
-        let code = unsafe { (api.hipStreamCreateWithFlags)(&mut handle, hipStreamDefault) };
-        check("hipStreamCreateWithFlags", code)?;
-        Ok(Self { api: Arc::clone(api), handle })
-    }
-
-    pub(super) fn null(api: &Arc<Api>) -> Self {
-        Self { api: Arc::clone(api), handle: hipStream_t::NULL }
-    }
-
     /// Returns the runtime's own handle, which is valid as long as the value.
     pub(crate) fn handle(&self) -> hipStream_t {
         self.handle
     }
 
     /// Makes all later work of the stream wait for the work before the event's last record.
-    pub fn wait(&self, event: &Event) -> Result<(), HipError> {
+    pub fn wait(&self, event: &Event) -> Result<()> {
         // SAFETY: stream and event are live; the flags must be 0.
-        let code = unsafe { (self.api.hipStreamWaitEvent)(self.handle, event.handle, 0) };
-        check("hipStreamWaitEvent", code)
+        unsafe { call!(self.api, hipStreamWaitEvent(self.handle, event.handle, 0)) }
     }
 
     /// Launches `function`.
@@ -241,52 +216,43 @@ impl Stream {
         function: &Function,
         dims: Dims,
         arguments: &mut [*mut c_void],
-    ) -> Result<(), HipError> {
+    ) -> Result<()> {
         let ([gx, gy, gz], [bx, by, bz]) = (dims.grid, dims.block);
+        let (kernel, stream, extra) = (function.handle, self.handle, ptr::null_mut());
+        let (shared, arguments) = (dims.shared_bytes, arguments.as_mut_ptr());
         // SAFETY: function and stream are live; the runtime copies the arguments, which the caller vouches
         // for, before it returns.
-        let code = unsafe {
-            (self.api.hipModuleLaunchKernel)(
-                function.handle,
-                gx,
-                gy,
-                gz,
-                bx,
-                by,
-                bz,
-                dims.shared_bytes,
-                self.handle,
-                arguments.as_mut_ptr(),
-                ptr::null_mut(),
+        unsafe {
+            call!(
+                self.api,
+                hipModuleLaunchKernel(kernel, gx, gy, gz, bx, by, bz, shared, stream, arguments, extra)
             )
-        };
-        check("hipModuleLaunchKernel", code)
+        }
     }
 
     /// Fills the first `bytes` bytes of `memory`, behind the stream's work so far.
     ///
     /// # Panics
     /// If the memory is smaller.
-    pub fn memset(&self, memory: &DeviceBuffer, byte: u8, bytes: usize) -> Result<(), HipError> {
-        let target = memory.range(0, bytes);
-        // SAFETY: `target` starts `bytes` bytes of a live allocation (checked by `range`); freeing it waits
+    pub fn memset(&self, memory: &DeviceBuffer, byte: u8, bytes: usize) -> Result<()> {
+        let target = memory.first(bytes);
+        // SAFETY: `target` starts `bytes` bytes of a live allocation (checked by `first`); freeing it waits
         // for the device.
-        let code = unsafe { (self.api.hipMemsetAsync)(target, i32::from(byte), bytes, self.handle) };
-        check("hipMemsetAsync", code)
+        unsafe { call!(self.api, hipMemsetAsync(target, i32::from(byte), bytes, self.handle)) }
     }
 
-    /// Waits for all work of the stream.
-    pub fn synchronize(&self) -> Result<(), HipError> {
+    pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is live.
-        let code = unsafe { (self.api.hipStreamSynchronize)(self.handle) };
-        check("hipStreamSynchronize", code)
+        unsafe { call!(self.api, hipStreamSynchronize(self.handle)) }
     }
 
-    /// Returns true if all work of the stream has run.
-    pub fn is_done(&self) -> Result<bool, HipError> {
+    pub fn is_done(&self) -> Result<bool> {
         // SAFETY: the stream is live.
         let code = unsafe { (self.api.hipStreamQuery)(self.handle) };
-        check_ready("hipStreamQuery", code)
+        if code == hipErrorNotReady {
+            return Ok(false);
+        }
+        check("hipStreamQuery", code).map(|()| true)
     }
 }
 
@@ -303,39 +269,28 @@ impl Drop for Stream {
 /// An event with time stamps, destroyed on drop.
 #[derive(Debug)]
 pub struct Event {
-    api: Arc<Api>,
+    api: &'static Api,
     handle: hipEvent_t,
 }
 
 impl Event {
-    pub(super) fn new(api: &Arc<Api>) -> Result<Self, HipError> {
-        let mut handle = hipEvent_t::NULL;
-        // SAFETY: the function writes one handle.
-        let code = unsafe { (api.hipEventCreateWithFlags)(&mut handle, hipEventDefault) };
-        check("hipEventCreateWithFlags", code)?;
-        Ok(Self { api: Arc::clone(api), handle })
-    }
-
     /// Records the event behind all work of `stream` so far.
-    pub fn record(&self, stream: &Stream) -> Result<(), HipError> {
+    pub fn record(&self, stream: &Stream) -> Result<()> {
         // SAFETY: event and stream are live.
-        let code = unsafe { (self.api.hipEventRecord)(self.handle, stream.handle) };
-        check("hipEventRecord", code)
+        unsafe { call!(self.api, hipEventRecord(self.handle, stream.handle)) }
     }
 
     /// Waits until the work before the last record has run.
-    pub fn synchronize(&self) -> Result<(), HipError> {
+    pub fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is live.
-        let code = unsafe { (self.api.hipEventSynchronize)(self.handle) };
-        check("hipEventSynchronize", code)
+        unsafe { call!(self.api, hipEventSynchronize(self.handle)) }
     }
 
     /// Returns the milliseconds between two completed events, by the device's time stamps.
-    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32, HipError> {
+    pub fn milliseconds_since(&self, earlier: &Event) -> Result<f32> {
         let mut milliseconds = 0f32;
         // SAFETY: both events are live; the function writes one float.
-        let code = unsafe { (self.api.hipEventElapsedTime)(&mut milliseconds, earlier.handle, self.handle) };
-        check("hipEventElapsedTime", code)?;
+        unsafe { call!(self.api, hipEventElapsedTime(&mut milliseconds, earlier.handle, self.handle)) }?;
         Ok(milliseconds)
     }
 }
@@ -350,26 +305,15 @@ impl Drop for Event {
 /// A loaded code object; unloaded when the last of its functions is gone.
 #[derive(Debug)]
 pub struct Module {
-    api: Arc<Api>,
+    api: &'static Api,
     handle: hipModule_t,
 }
 
 impl Module {
-    pub(super) fn new(api: &Arc<Api>, code: &[u8]) -> Result<Arc<Self>, HipError> {
-        let mut handle = hipModule_t::NULL;
-        // SAFETY: the function writes one handle and copies the code object; a malformed one is an error of
-        // the call.
-        let result = unsafe { (api.hipModuleLoadData)(&mut handle, code.as_ptr().cast()) };
-        check("hipModuleLoadData", result)?;
-        Ok(Arc::new(Self { api: Arc::clone(api), handle }))
-    }
-
-    /// Returns the kernel `name`.
-    pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function, HipError> {
+    pub fn function(self: &Arc<Self>, name: &CStr) -> Result<Function> {
         let mut handle = hipFunction_t::NULL;
         // SAFETY: the module is live, the name zero-terminated; the function writes one handle.
-        let code = unsafe { (self.api.hipModuleGetFunction)(&mut handle, self.handle, name.as_ptr()) };
-        check("hipModuleGetFunction", code)?;
+        unsafe { call!(self.api, hipModuleGetFunction(&mut handle, self.handle, name.as_ptr())) }?;
         Ok(Function { handle, module: Arc::clone(self) })
     }
 }
@@ -391,12 +335,12 @@ pub struct Function {
 
 impl Function {
     /// Returns the number of work-groups of this shape that a compute unit holds at once.
-    pub fn groups_per_unit(&self, dims: &Dims) -> Result<u32, HipError> {
-        let api = &self.module.api;
+    pub fn groups_per_unit(&self, dims: &Dims) -> Result<u32> {
+        let occupancy = self.module.api.occupancy;
         let threads = dims.block.iter().product::<u32>() as i32;
         let mut groups = 0;
         // SAFETY: the function is live and the call writes one int.
-        let code = unsafe { (api.occupancy)(&mut groups, self.handle, threads, dims.shared_bytes as usize) };
+        let code = unsafe { occupancy(&mut groups, self.handle, threads, dims.shared_bytes as usize) };
         check(OCCUPANCY, code)?;
         Ok(groups.unsigned_abs())
     }

@@ -1,7 +1,6 @@
 //! The code object of the kernel that workers register with the null runtime: an ELF file with metadata and
 //! no instructions. The library reads from it how many bytes each argument has.
 
-/// The kernel's name in the code object.
 pub(super) const KERNEL: &str = "_Z5scalePKfPfS0_mm";
 
 /// The number of its arguments: three addresses and two numbers.

@@ -9,7 +9,7 @@
 //! A round that bypassed the library would look excellent. Therefore each worker reports the file of each
 //! function that it calls, and at its end the counters of the library's hooks and queues must equal the calls
 //! that its worker made. The number of markers, which the runtime counts, shows whether the launch window was
-//! limited, and the kernel's list of sockets shows which processes are connected.
+//! limited, and the server's list shows how many processes are connected.
 
 mod code_object;
 mod outcome;
@@ -24,7 +24,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use outcome::Outcome;
 use protocol::{Kind, On, Round};
-use setup::{Condition, Measured, Scheduler, Setup};
+use setup::{Condition, Measured, Setup};
 use std::path::{Path, PathBuf};
 use target::Runtime;
 
@@ -74,12 +74,11 @@ pub fn run(args: LaunchPathArgs) -> Result<()> {
         true => None,
         false => Some(beside(args.xserver.as_deref(), "xserver", "xserver")?),
     };
-    let scheduler = xserver.as_deref().map_or(Scheduler::Local, Scheduler::Server);
     let directory = scratch()?;
     let null = directory.path().join("libamdhip64.so.5");
     write(&null, NULL_RUNTIME)?;
     let runtime = Runtime::Null(null);
-    let setup = Setup { library: &shim, runtime: &runtime, scheduler };
+    let setup = Setup { library: &shim, runtime: &runtime, xserver: xserver.as_deref() };
     let rounds = args.rounds as usize;
     let outcome = Outcome::new(&Figures::measure(setup, args.calls, rounds, args.real)?, !args.local)?;
     if args.json {
@@ -107,7 +106,6 @@ fn beside(given: Option<&Path>, name: &str, package: &str) -> Result<PathBuf> {
     }
 }
 
-/// The measurements of all conditions.
 #[derive(Debug)]
 struct Figures {
     /// Launches, launches with synchronizations.
@@ -154,13 +152,5 @@ impl Figures {
             [(Kind::Launch, (calls / 20).clamp(1, 1000)), (Kind::LaunchSync, (calls / 100).clamp(1, 200))]
                 .map(|(kind, calls)| Round { kind, on: On::Own, calls });
         Setup { runtime: &Runtime::Real, ..setup }.measure(Condition::Direct, &plan, rounds)
-    }
-
-    /// Returns the number of calls with the library on the null runtime.
-    fn counted(&self) -> u64 {
-        [&self.forward, &self.direct, &self.contended, &self.batches, &self.deferred]
-            .map(|measured| measured.counted)
-            .iter()
-            .sum()
     }
 }

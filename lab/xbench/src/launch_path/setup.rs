@@ -5,7 +5,8 @@ use super::target::Runtime;
 use super::worker::{LaunchPath, Shim, Worker};
 use crate::compare::interleave;
 use crate::files::scratch;
-use crate::process::{POLL, Program, SERVER_PATIENCE};
+use crate::process::{Program, SERVER_PATIENCE, poll};
+use crate::server::Connection;
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -30,7 +31,6 @@ pub(super) enum Condition {
 const FREE_RUN: u32 = 64;
 
 impl Condition {
-    /// Returns the path that the launches must take.
     fn path(self) -> LaunchPath {
         match self {
             Self::Forward => LaunchPath::Forwarded,
@@ -74,26 +74,16 @@ impl Condition {
     }
 }
 
-/// The scheduler of the worker's queues.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Scheduler<'a> {
-    /// This `xserver`, started for the measurement.
-    Server(&'a Path),
-    /// No server: a policy in the process, or none.
-    Local,
-}
-
-impl Scheduler<'_> {
-    fn environment(self, condition: Condition, server: Option<&Server>) -> Vec<(&'static str, OsString)> {
-        match (server, condition) {
-            (_, Condition::Forward) => Vec::new(),
-            (Some(server), _) => {
-                vec![("XSCHED_SCHEDULER", "GLB".into()), ("XSCHED_SOCKET", server.socket.clone().into())]
-            }
-            (None, Condition::Direct) => vec![("XSCHED_POLICY", "HPF".into())],
-            // Without a policy the library must assume a rival, and limits the queues.
-            (None, _) => vec![("XSCHED_SCHEDULER", "APP".into())],
+/// Returns the environment of the scheduler: this server, or without one a policy in the process, or none.
+fn scheduler(condition: Condition, server: Option<&Server>) -> Vec<(&'static str, OsString)> {
+    match (server, condition) {
+        (_, Condition::Forward) => Vec::new(),
+        (Some(server), _) => {
+            vec![("XSCHED_SCHEDULER", "GLB".into()), ("XSCHED_SOCKET", server.socket.clone().into())]
         }
+        (None, Condition::Direct) => vec![("XSCHED_POLICY", "HPF".into())],
+        // Without a policy the library must assume a rival, and limits the queues.
+        (None, _) => vec![("XSCHED_SCHEDULER", "APP".into())],
     }
 }
 
@@ -111,7 +101,6 @@ pub(super) struct Pair {
     pub(super) shimmed: Vec<PerCall>,
 }
 
-/// The results of two workers.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Measured {
     /// A pair for each round of the plan, in its order.
@@ -120,12 +109,12 @@ pub(super) struct Measured {
     pub(super) counted: u64,
 }
 
-/// The files of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setup<'a> {
     pub(super) library: &'a Path,
     pub(super) runtime: &'a Runtime,
-    pub(super) scheduler: Scheduler<'a>,
+    /// The `xserver` that is started for the measurement, if one schedules.
+    pub(super) xserver: Option<&'a Path>,
 }
 
 /// An `xserver` of this measurement on a socket of its own.
@@ -144,31 +133,14 @@ impl Server {
         Ok(Self { program, socket, _directory: directory })
     }
 
-    /// Waits until so many clients are connected.
     fn await_clients(&self, clients: usize) -> Result<()> {
-        let begin = Instant::now();
-        loop {
-            let sockets = std::fs::read_to_string("/proc/net/unix").context("cannot read /proc/net/unix")?;
-            let connected = connections(&sockets, &self.socket.to_string_lossy());
-            if connected >= clients {
-                return Ok(());
-            }
-            ensure!(
-                begin.elapsed() < SERVER_PATIENCE,
-                "only {connected} of {clients} processes have connected to xserver"
-            );
-            std::thread::sleep(POLL);
-        }
+        let (mut server, mut connected) = (Connection::open(&self.socket)?, 0);
+        let all = poll(SERVER_PATIENCE, || {
+            connected = server.list()?.clients.len();
+            Ok((connected >= clients).then_some(()))
+        })?;
+        all.with_context(|| format!("only {connected} of {clients} processes have connected to xserver"))
     }
-}
-
-/// Returns the number of connected, accepted sockets at this path in the kernel's list, whose columns are
-/// address, count, protocol, flags, type, state, inode and path.
-fn connections(list: &str, path: &str) -> usize {
-    list.lines()
-        .filter(|line| line.strip_suffix(path).is_some_and(|rest| rest.ends_with(' ')))
-        .filter(|line| line.split_whitespace().nth(5) == Some("03"))
-        .count()
 }
 
 /// Makes rounds that do not count, until one has the right limit; at most for [`SERVER_PATIENCE`]. The first
@@ -188,7 +160,7 @@ impl Setup<'_> {
         more: &[(&'static str, &str)],
     ) -> Result<Worker> {
         let mut environment = condition.environment();
-        environment.extend(self.scheduler.environment(condition, server));
+        environment.extend(scheduler(condition, server));
         environment.extend(more.iter().map(|(name, value)| (*name, OsString::from(value))));
         let shim = Shim { library: self.library, environment: &environment, path: condition.path() };
         Worker::start(self.runtime, Some(shim))
@@ -196,10 +168,8 @@ impl Setup<'_> {
 
     /// Measures the rounds of a plan, each so often, without the library and under the condition.
     pub(super) fn measure(&self, condition: Condition, plan: &[Round], rounds: usize) -> Result<Measured> {
-        let server = match self.scheduler {
-            Scheduler::Server(program) if condition != Condition::Forward => Some(Server::start(program)?),
-            _ => None,
-        };
+        let server = self.xserver.filter(|_| condition != Condition::Forward);
+        let server = server.map(Server::start).transpose()?;
         let mut clients = 0;
         let mut connected = |worker: &mut Worker| {
             // The first call of a process connects it, and gives it a queue.
@@ -254,7 +224,6 @@ impl Setup<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
     fn marker_count_shows_the_limit() {
@@ -276,32 +245,12 @@ mod tests {
     #[test]
     fn library_without_queues_has_no_environment() {
         assert!(Condition::Forward.environment().is_empty());
-        assert!(Scheduler::Local.environment(Condition::Forward, None).is_empty());
+        assert!(scheduler(Condition::Forward, None).is_empty());
         let names: Vec<_> =
             Condition::Contended(Some(8)).environment().into_iter().map(|(name, _)| name).collect();
         assert_eq!(
             names,
             ["XSCHED_AUTO_XQUEUE", "XSCHED_AUTO_XQUEUE_THRESHOLD", "XSCHED_AUTO_XQUEUE_BATCH_SIZE"]
         );
-    }
-
-    #[test]
-    fn connections_counts_accepted_sockets() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let listener = UnixListener::bind(&path).unwrap();
-        let count =
-            || connections(&std::fs::read_to_string("/proc/net/unix").unwrap(), path.to_str().unwrap());
-        assert_eq!(count(), 0);
-        let clients = [UnixStream::connect(&path).unwrap(), UnixStream::connect(&path).unwrap()];
-        let accepted = clients.each_ref().map(|_| listener.accept().unwrap());
-        assert_eq!(count(), 2);
-        drop((clients, accepted));
-        // A process that another test has just forked holds them until it executes.
-        let end = Instant::now() + SERVER_PATIENCE;
-        while count() != 0 {
-            assert!(Instant::now() < end, "{} are left", count());
-            std::thread::sleep(POLL);
-        }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::code_object;
 use super::protocol::{Calls, Kind, On, Round, Took};
-use crate::hip::{Hip, Stream};
-use crate::kernels::{BusyShape, Kernels};
+use crate::kernels::{BusyShape, Opened};
 use crate::processor_time::process_cpu;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use hip_sys::pfn;
 use hip_sys::types::{dim3, hipStream_t, hipStreamNonBlocking, hipSuccess};
 use libloading::Library;
+use serde::Serialize;
 use std::ffi::{CStr, CString, OsString, c_char, c_void};
 use std::hint::black_box;
 use std::io::{BufRead, Write};
@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::ptr;
 use std::str::FromStr;
 use std::time::Instant;
+
+/// The error where HIP sees no GPU.
+const NO_GPU: &str = "HIP sees no GPU; without one: gpu-sim run -- xbench launch-path --real";
 
 /// The runtime that a worker calls.
 #[derive(Debug, Clone)]
@@ -55,30 +58,28 @@ trait Target {
     fn markers(&self) -> u64;
 }
 
-/// Makes the calls that standard input asks for.
 pub(super) fn serve(runtime: &Runtime) -> Result<()> {
     match runtime {
         Runtime::Null(path) => serve_target(&NullTarget::load(path)?),
-        Runtime::Real => serve_target(&RealTarget::load()?),
+        Runtime::Real => serve_target(&Opened::new(NO_GPU)?),
     }
 }
 
 fn serve_target(target: &impl Target) -> Result<()> {
-    let mut output = std::io::stdout().lock();
     let [launch, synchronize] = target.functions()?.map(file_of);
-    writeln!(output, "{}\t{}", launch?, synchronize?)?;
+    say(&[launch?, synchronize?])?;
     let mut calls = Calls::default();
     for line in std::io::stdin().lock().lines() {
-        let line = line?;
-        if line == "end" {
-            break;
-        }
-        let took = round(target, line.parse()?, &mut calls)?;
-        writeln!(output, "{}", took.line())?;
-        output.flush()?;
+        let Some(wanted) = serde_json::from_str::<Option<Round>>(&line?)? else { break };
+        say(&round(target, wanted, &mut calls)?)?;
     }
-    writeln!(output, "{}", calls.line())?;
-    Ok(())
+    say(&calls)
+}
+
+fn say(answer: &impl Serialize) -> Result<()> {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{}", serde_json::to_string(answer)?)?;
+    Ok(output.flush()?)
 }
 
 /// Runs one round: first calls that warm up the caches and the device, which the other worker has just used,
@@ -120,7 +121,6 @@ fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the file that an address lies in.
 fn file_of(address: *const c_void) -> Result<String> {
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: the function takes any address, and `info` is writable.
@@ -134,7 +134,6 @@ fn file_of(address: *const c_void) -> Result<String> {
     Ok(Path::new(&*path).canonicalize().map_or_else(|_| path.into_owned(), |path| path.display().to_string()))
 }
 
-/// Calls of the null runtime.
 #[derive(Debug)]
 struct NullTarget {
     launch: pfn::hipLaunchKernel,
@@ -237,9 +236,7 @@ impl Target for NullTarget {
         let result = unsafe {
             (self.launch)(black_box(kernel as *const c_void), grid, block, arguments, 0, self.stream(on))
         };
-        if result != hipSuccess {
-            bail!("hipLaunchKernel returns {}", result.0);
-        }
+        ensure!(result == hipSuccess, "hipLaunchKernel returns {}", result.0);
         Ok(())
     }
 
@@ -247,9 +244,7 @@ impl Target for NullTarget {
     fn synchronize(&self, on: On) -> Result<()> {
         // SAFETY: the null runtime reads no argument.
         let result = unsafe { (self.synchronize)(self.stream(on)) };
-        if result != hipSuccess {
-            bail!("hipStreamSynchronize returns {}", result.0);
-        }
+        ensure!(result == hipSuccess, "hipStreamSynchronize returns {}", result.0);
         Ok(())
     }
 
@@ -266,33 +261,13 @@ impl Target for NullTarget {
 }
 
 /// Launches of an empty kernel on the machine's own HIP, always on a created stream.
-#[derive(Debug)]
-struct RealTarget {
-    hip: Hip,
-    kernels: Kernels,
-    stream: Stream,
-}
-
-impl RealTarget {
-    fn load() -> Result<Self> {
-        let hip = Hip::load()?;
-        ensure!(
-            hip.device_count()? > 0,
-            "HIP sees no GPU; without one: gpu-sim run -- xbench launch-path --real"
-        );
-        let kernels = Kernels::load(&hip, 0)?;
-        let stream = hip.stream()?;
-        Ok(Self { hip, kernels, stream })
-    }
-}
-
-impl Target for RealTarget {
+impl Target for Opened {
     fn launch(&self, _: On) -> Result<()> {
-        Ok(self.kernels.busy(&self.stream, 0, BusyShape::ONE)?)
+        self.kernels.busy(&self.stream, 0, BusyShape::ONE)
     }
 
     fn synchronize(&self, _: On) -> Result<()> {
-        Ok(self.stream.synchronize()?)
+        self.stream.synchronize()
     }
 
     fn functions(&self) -> Result<[*const c_void; 2]> {

@@ -1,20 +1,16 @@
 //! A worker as its parent sees it: a process that makes calls and times them, with or without the library.
-//!
-//! The worker first prints the files in which the functions lie that it calls. The parent writes a line for
-//! each round (`launch 20000`), and the worker answers with nanoseconds and counts. Last it prints the number
-//! of its calls.
 
-use super::protocol::{Calls, Round, Took, numbers};
+use super::protocol::{Calls, Round, Took};
 use super::target::Runtime;
 use crate::library_log::Counts;
 use crate::process::{LIBRARY, Program, clear_environment, this_program};
 use anyhow::{Context, Result, bail, ensure};
+use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The time that a round may take.
 const ROUND_PATIENCE: Duration = Duration::from_secs(600);
 
 /// The path of a launch through the library.
@@ -52,7 +48,6 @@ impl Shim<'_> {
     }
 }
 
-/// A worker process, as its parent sees it.
 #[derive(Debug)]
 pub(super) struct Worker {
     program: Program,
@@ -81,10 +76,7 @@ impl Worker {
 
     /// Checks in which files the functions lie that the worker is going to call.
     fn check_files(&mut self, shim: Option<&Path>) -> Result<()> {
-        let line = self.program.line(ROUND_PATIENCE)?;
-        let files: Vec<_> = line.split('\t').map(PathBuf::from).collect();
-        ensure!(files.len() == 2, "the worker does not name the two files that it calls: {line}");
-        for file in files {
+        for file in self.answer::<[PathBuf; 2]>()? {
             let in_shim = match shim {
                 Some(shim) => file == shim,
                 None => file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(LIBRARY)),
@@ -97,28 +89,28 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the worker run one round.
     pub(super) fn round(&mut self, round: Round) -> Result<Took> {
-        let line = self.ask(&round.line())?;
-        let [wall, cpu, markers] = numbers(&line).with_context(|| format!("the worker answers {line:?}"))?;
-        Ok(Took { wall, cpu, markers })
+        self.ask(Some(round))
     }
 
     /// Ends the worker, checks its calls against the library's counts, and returns the number of its calls.
     pub(super) fn finish(mut self) -> Result<u64> {
-        let line = self.ask("end")?;
-        let [launches, synchronizations] =
-            numbers(&line).with_context(|| format!("the worker ends with {line:?}"))?;
+        let made: Calls = self.ask(None)?;
         let log = self.program.end()?;
         if let Some(path) = self.path {
-            check_counts(&log, Calls { launches, synchronizations }, path)?;
+            check_counts(&log, made, path)?;
         }
-        Ok(launches + synchronizations)
+        Ok(made.launches + made.synchronizations)
     }
 
-    fn ask(&mut self, line: &str) -> Result<String> {
-        self.program.tell(line)?;
-        self.program.line(ROUND_PATIENCE)
+    fn ask<T: DeserializeOwned>(&mut self, round: Option<Round>) -> Result<T> {
+        self.program.tell(&serde_json::to_string(&round)?)?;
+        self.answer()
+    }
+
+    fn answer<T: DeserializeOwned>(&mut self) -> Result<T> {
+        let line = self.program.line(ROUND_PATIENCE)?;
+        serde_json::from_str(&line).with_context(|| format!("the worker answers {line:?}"))
     }
 }
 

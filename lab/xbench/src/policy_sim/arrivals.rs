@@ -50,12 +50,10 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// Returns true for a closed loop.
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed { .. })
     }
 
-    /// Checks the numbers.
     pub fn check(&self) -> Result<(), WrongInput> {
         let rate = |per_s: f64| ensure_in("per_s", per_s, 1e-3, 1e6);
         let time = |name: &str, us: f64, most: f64| ensure_in(name, us, 0.0, most);
@@ -95,41 +93,33 @@ impl Arrivals {
 
     /// Starts a sequence of arrivals with `random`.
     pub(super) fn start(&self, mut random: Random) -> Source<'_> {
-        let position = match self {
-            Self::Periodic { per_s, .. } => {
-                // Whole periods of exact length follow from here.
-                Position { base: nanos(random.unit() * 1e6 / per_s), count: 0 }
-            }
-            _ => Position::default(),
+        let base = match self {
+            // Whole periods of exact length follow from here.
+            Self::Periodic { per_s, .. } => nanos(random.unit() * 1e6 / per_s),
+            _ => 0,
         };
-        Source { arrivals: self, random, position }
+        Source { arrivals: self, random, base, count: 0 }
     }
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Position {
+#[derive(Debug)]
+pub(super) struct Source<'a> {
+    arrivals: &'a Arrivals,
+    random: Random,
     /// The base of the next arrival, nanoseconds.
     base: u64,
     /// The number of arrivals since the base.
     count: u64,
 }
 
-/// A sequence of arrivals.
-#[derive(Debug)]
-pub(super) struct Source<'a> {
-    arrivals: &'a Arrivals,
-    random: Random,
-    position: Position,
-}
-
 impl Source<'_> {
     /// Returns the next arrival, nanoseconds from the start and not before the last one; `None` if no request
     /// arrives by itself.
     pub(super) fn next(&mut self) -> Option<u64> {
-        let Position { base, count } = &mut self.position;
-        match self.arrivals {
+        let Self { arrivals, random, base, count } = self;
+        match arrivals {
             Arrivals::Poisson { per_s } => {
-                *base += nanos(self.random.exponential() * 1e6 / per_s);
+                *base += nanos(random.exponential() * 1e6 / per_s);
                 Some(*base)
             }
             Arrivals::Periodic { per_s, jitter_us } => {
@@ -137,11 +127,11 @@ impl Source<'_> {
                 *count += 1;
                 // At most half a period, so that arrivals stay in order.
                 let early = nanos(*jitter_us);
-                Some((at + nanos(self.random.unit() * 2.0 * jitter_us)).saturating_sub(early))
+                Some((at + nanos(random.unit() * 2.0 * jitter_us)).saturating_sub(early))
             }
             Arrivals::Bursty { every_us, size, spacing_us } => {
                 if *count == 0 {
-                    *base += nanos(self.random.exponential() * every_us);
+                    *base += nanos(random.exponential() * every_us);
                 } else {
                     *base += nanos(*spacing_us);
                 }

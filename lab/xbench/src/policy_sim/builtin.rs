@@ -19,7 +19,6 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("many", include_str!("../../workloads/many.toml")),
 ];
 
-/// Returns the text of the workload with this name.
 pub fn find(name: &str) -> Option<&'static str> {
     WORKLOADS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

@@ -30,7 +30,6 @@ impl Case {
         Self::load_with(name, |_| Ok(()))
     }
 
-    /// Loads a workload as [`Case::load`] does, and changes it.
     pub fn load_with(
         name: &str,
         change: impl FnOnce(&mut Workload) -> Result<(), WrongInput>,
@@ -80,7 +79,6 @@ impl Case {
         &self.workload.model
     }
 
-    /// Returns the number of devices.
     pub(super) fn devices(&self) -> usize {
         let queues = self.workload.client.iter().flat_map(|client| &client.queues);
         queues.map(|queue| queue.device as usize + 1).max().unwrap_or(1)

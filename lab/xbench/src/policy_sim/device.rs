@@ -7,7 +7,7 @@
 //! other kernels begin and end.
 
 use super::request::WHOLE;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The virtual time of a nanosecond at full speed.
 pub(super) const FINE: u64 = 1024;
@@ -42,27 +42,10 @@ impl Head {
     }
 }
 
-/// A kernel on the device.
 #[derive(Debug, Clone, Copy)]
 struct Resident {
     head: Head,
     end: u64,
-}
-
-/// A waiting head, ordered by its moment and number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Waiting(Head);
-
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Waiting {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.key().cmp(&other.0.key())
-    }
 }
 
 /// The times of a device, nanoseconds. Busy, stalled and idle time sum up to the whole time.
@@ -80,11 +63,11 @@ pub struct DeviceTimes {
     pub saves: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Device {
     share: usize,
-    /// The kernels that may run, in their order.
-    line: BTreeSet<Waiting>,
+    /// The kernels that may run, by moment and number of their heads.
+    line: BTreeMap<(u64, u64), Head>,
     residents: Vec<Resident>,
     width: u64,
     virtual_now: u64,
@@ -94,21 +77,10 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Creates a device that runs `share` kernels at once.
     pub(super) fn new(share: u32) -> Self {
-        Self {
-            share: share as usize,
-            line: BTreeSet::new(),
-            residents: Vec::new(),
-            width: 0,
-            virtual_now: 0,
-            now: 0,
-            stalled_until: 0,
-            times: DeviceTimes::default(),
-        }
+        Self { share: share as usize, ..Self::default() }
     }
 
-    /// Returns the times until `now`.
     pub(super) fn times(&mut self, now: u64) -> DeviceTimes {
         self.advance(now);
         let restored: u64 = self.residents.iter().map(|resident| self.left_of(resident).1 / FINE).sum();
@@ -117,7 +89,7 @@ impl Device {
 
     /// Adds a kernel to the waiting ones.
     pub(super) fn enter(&mut self, head: Head) {
-        self.line.insert(Waiting(head));
+        self.line.insert(head.key(), head);
     }
 
     /// Evicts a running kernel or removes a waiting one, and returns its head with the remaining work. `save`
@@ -126,7 +98,7 @@ impl Device {
     pub(super) fn leave(&mut self, now: u64, head: &Head, save: u64, restore: u64) -> Head {
         self.advance(now);
         let Some(place) = self.residents.iter().position(|resident| resident.head.queue == head.queue) else {
-            self.line.remove(&Waiting(*head));
+            self.line.remove(&head.key());
             return *head;
         };
         let resident = self.residents.swap_remove(place);
@@ -178,11 +150,8 @@ impl Device {
     pub(super) fn fill(&mut self, now: u64) {
         self.advance(now);
         while self.stalled_until <= now && self.residents.len() < self.share {
-            let Some(Waiting(head)) = self.line.first().copied().filter(|Waiting(head)| head.since <= now)
-            else {
-                break;
-            };
-            self.line.pop_first();
+            let Some(first) = self.line.first_entry().filter(|first| first.get().since <= now) else { break };
+            let head = first.remove();
             self.width += u64::from(head.width);
             let end = self.virtual_now + head.left + head.restore * FINE;
             self.residents.push(Resident { head, end });
@@ -198,7 +167,7 @@ impl Device {
         let after = |left: u64| (u128::from(left) * pace).div_ceil(u128::from(FINE * u64::from(WHOLE)));
         let end = end.map(|end| begun.saturating_add(after(end.saturating_sub(self.virtual_now)) as u64));
         let room = self.residents.len() < self.share;
-        let begin = self.line.first().filter(|_| room).map(|Waiting(head)| head.since.max(begun));
+        let begin = self.line.first_key_value().filter(|_| room).map(|(_, head)| head.since.max(begun));
         [end, begin].into_iter().flatten().min()
     }
 

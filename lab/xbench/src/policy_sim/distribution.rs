@@ -44,7 +44,6 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Checks the numbers.
     pub fn check(&self) -> Result<(), WrongInput> {
         let time = |name: &str, us: f64| ensure_in(name, us, 0.0, MOST_US);
         let ratio = |low: f64, cv: f64| ensure_in("cv", cv, low, 100.0);

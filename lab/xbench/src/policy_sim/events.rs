@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// An event. Numbers are those of the simulation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     /// A kernel ends or begins on a device.
     Device(u32),
@@ -39,27 +39,14 @@ impl Event {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     at: u64,
-    /// The class in the highest bits, and the number of the entry in the others.
+    /// The class in the highest bits, and the number of the entry in the others: no two are equal.
     order: u64,
     what: Event,
 }
 
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
-}
-
-/// All scheduled events.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     heap: BinaryHeap<Reverse<Entry>>,
@@ -67,7 +54,6 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Schedules an event.
     pub(super) fn push(&mut self, at: u64, what: Event) {
         self.count += 1;
         self.heap.push(Reverse(Entry { at, order: what.class() << 60 | self.count, what }));

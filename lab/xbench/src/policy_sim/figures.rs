@@ -1,11 +1,11 @@
 //! The figures of a simulation for each client and each policy, as a table and as JSON.
 
 use super::case::{Case, Instance};
-use super::scheduler::Policy;
+use super::scheduler::{Policy, Scope};
 use super::simulation::Run;
 use super::workload::{Client, Model};
-use crate::stats::Samples;
-use crate::table::{Table, dash, number};
+use crate::stats::{Samples, mean};
+use crate::table::{Column, Table, dash, number, value_name};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,12 +19,11 @@ pub(crate) struct Figures {
     /// The simulated time, seconds.
     pub duration_s: f64,
     /// The scheduled entities: processes (`global`), or queues of one process (`local`).
-    pub scheduler: &'static str,
+    pub scheduler: Scope,
     pub model: Model,
     pub policies: Vec<PolicyFigures>,
 }
 
-/// The figures of a policy.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PolicyFigures {
     /// The policy's name, with the parameters that were set.
@@ -178,13 +177,8 @@ impl PolicyFigures {
 
     /// Returns the mean throughput of the other clients relative to alone; `None` without other clients.
     pub fn best_effort_of_alone(&self) -> Option<f64> {
-        let others: Vec<f64> = self
-            .clients
-            .iter()
-            .filter(|client| !client.critical)
-            .filter_map(|client| client.of_alone)
-            .collect();
-        (!others.is_empty()).then(|| others.iter().sum::<f64>() / others.len() as f64)
+        let others = self.clients.iter().filter(|client| !client.critical);
+        mean(others.filter_map(|client| client.of_alone))
     }
 }
 
@@ -214,7 +208,6 @@ fn jain(values: &[f64]) -> Option<f64> {
 }
 
 impl Figures {
-    /// Returns the tables as text.
     pub fn table(&self) -> String {
         let mut out = format!(
             "{}: {}\n{} s simulated, seed {}, {} scheduler, level {}, {}\n",
@@ -222,7 +215,7 @@ impl Figures {
             self.about,
             self.duration_s,
             self.seed,
-            self.scheduler,
+            value_name(self.scheduler),
             self.model.level,
             model_line(&self.model)
         );
@@ -248,43 +241,28 @@ fn model_line(model: &Model) -> String {
 impl PolicyFigures {
     fn table(&self) -> String {
         let percent = |share: Option<f64>| number(share.map(|share| share * 100.0), 1);
-        let header = [
-            self.policy.as_str(),
-            "arrived",
-            "done",
-            "p50 ms",
-            "p90 ms",
-            "p99 ms",
-            "max ms",
-            "SLO ms",
-            "missed",
-            "done/s",
-            "% of alone",
-            "% of device",
+        let name = |client: &ClientFigures| match client.count {
+            1 => client.name.clone(),
+            count => format!("{count} x {}", client.name),
+        };
+        let part = |client: &ClientFigures, part: fn(&Latency) -> f64| {
+            number(client.latency_ms.as_ref().map(part), 3)
+        };
+        let columns: [Column<'_, ClientFigures>; 12] = [
+            (&self.policy, &name),
+            ("arrived", &|client| client.arrived.to_string()),
+            ("done", &|client| client.done.to_string()),
+            ("p50 ms", &|client| part(client, |latency| latency.p50)),
+            ("p90 ms", &|client| part(client, |latency| latency.p90)),
+            ("p99 ms", &|client| part(client, |latency| latency.p99)),
+            ("max ms", &|client| part(client, |latency| latency.max)),
+            ("SLO ms", &|client| client.slo_ms.map_or_else(dash, |slo| slo.to_string())),
+            ("missed", &|client| client.slo_misses.map_or_else(dash, |misses| misses.to_string())),
+            ("done/s", &|client| number(Some(client.per_s), 2)),
+            ("% of alone", &|client| percent(client.of_alone)),
+            ("% of device", &|client| percent(client.device_share)),
         ];
-        let mut table = Table::new(1, header);
-        for client in &self.clients {
-            let part = |part: fn(&Latency) -> f64| number(client.latency_ms.as_ref().map(part), 3);
-            let name = match client.count {
-                1 => client.name.clone(),
-                count => format!("{count} x {}", client.name),
-            };
-            table.push([
-                name,
-                client.arrived.to_string(),
-                client.done.to_string(),
-                part(|latency| latency.p50),
-                part(|latency| latency.p90),
-                part(|latency| latency.p99),
-                part(|latency| latency.max),
-                client.slo_ms.map_or_else(dash, |slo| slo.to_string()),
-                client.slo_misses.map_or_else(dash, |misses| misses.to_string()),
-                number(Some(client.per_s), 2),
-                percent(client.of_alone),
-                percent(client.device_share),
-            ]);
-        }
-        let mut out = table.to_string();
+        let mut out = Table::of(1, columns, &self.clients).to_string();
         let device = |device: &DeviceFigures| {
             let (busy, overhead) = (device.utilization * 100.0, device.overhead * 100.0);
             format!("device {}: {busy:.1} % busy, {overhead:.2} % overhead", device.device)
@@ -350,7 +328,7 @@ pub(super) mod tests {
             about: "something".to_owned(),
             seed: 1,
             duration_s: 10.0,
-            scheduler: "global",
+            scheduler: Scope::Global,
             model: Model::default(),
             policies,
         }

@@ -52,7 +52,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// Checks the numbers.
     pub fn check(&self) -> Result<(), WrongInput> {
         ensure_in("nice", self.nice, -20, 19)
     }
@@ -71,7 +70,6 @@ pub struct Announce {
 }
 
 impl Announce {
-    /// Checks the numbers.
     pub fn check(&self) -> Result<(), WrongInput> {
         ensure_in("error_us", self.error_us, 0.0, 1e6)?;
         ensure_in("missing", self.missing, 0.0, 1.0)

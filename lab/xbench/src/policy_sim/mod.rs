@@ -42,7 +42,7 @@ use workload::MOST_SECONDS;
 use crate::files::{ensure_writable, write};
 use crate::{WrongInput, ensure_in};
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum, value_parser};
+use clap::{Args, value_parser};
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ pub struct PolicySimArgs {
     duration: Option<f64>,
     /// Scheduled entities: processes with all their queues, or the queues of one process
     #[arg(long, value_name = "ENTITIES", default_value = "global")]
-    scheduler: Entities,
+    scheduler: Scope,
     /// The preemption level
     #[arg(long, value_name = "1|3", value_parser = value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: Option<u8>,
@@ -103,13 +103,6 @@ pub struct PolicySimArgs {
     show: Option<String>,
 }
 
-/// The scheduled entities.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Entities {
-    Global,
-    Local,
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -125,10 +118,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     }
     let case = args.case()?;
     let chosen = args.policies()?;
-    let scope = match args.scheduler {
-        Entities::Global => Scope::Global,
-        Entities::Local => Scope::Local,
-    };
+    let scope = args.scheduler;
     args.plot.as_deref().map_or(Ok(()), ensure_writable)?;
     let start = Instant::now();
     let alone = alone(&case, args.seed);
@@ -155,7 +145,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
         about: case.workload.about.clone(),
         seed: args.seed,
         duration_s: case.workload.duration_s,
-        scheduler: if scope == Scope::Global { "global" } else { "local" },
+        scheduler: scope,
         model: case.workload.model.clone(),
         policies,
     };
@@ -187,12 +177,10 @@ fn list() -> Result<String, WrongInput> {
 }
 
 impl PolicySimArgs {
-    /// Loads the workload and applies the options.
     fn case(&self) -> Result<Case, WrongInput> {
         Case::load_with(self.workload.as_deref().unwrap_or_default(), |workload| self.change(workload))
     }
 
-    /// Applies the options to the workload.
     fn change(&self, workload: &mut Workload) -> Result<(), WrongInput> {
         let model = &mut workload.model;
         model.level = self.level.unwrap_or(model.level);

@@ -13,7 +13,6 @@ use std::rc::Rc;
 /// The width of a kernel that fills a device.
 pub(super) const WHOLE: u32 = 1024;
 
-/// A kernel of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Step {
     /// The host's time before the launch, nanoseconds.
@@ -42,7 +41,6 @@ impl std::ops::Deref for Steps {
     }
 }
 
-/// A request.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     /// The arrival, nanoseconds.
@@ -168,7 +166,6 @@ fn width_of(dims: &Dims, slots: u32) -> u32 {
     filled.clamp(1, u64::from(WHOLE)) as u32
 }
 
-/// The built-in recorded models.
 pub(super) const TRACES: [(&str, &str); 4] = [
     ("bert_bs8", include_str!("../../../../examples/traces/bert_bs8.json")),
     ("resnet18_bs1", include_str!("../../../../examples/traces/resnet18_bs1.json")),

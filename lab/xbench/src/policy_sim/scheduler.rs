@@ -4,6 +4,7 @@ use super::distribution::nanos;
 use super::hints::{Hints, Process};
 use super::workload::{Client, Model};
 use crate::WrongInput;
+use clap::ValueEnum;
 use policies::registry::{self, Row};
 use policies::{Choice, Engine};
 use protocol::codes::PreemptLevel;
@@ -13,9 +14,9 @@ use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::Window;
 use protocol::status::{Activity, Gang, Queues, Status};
 use protocol::time::Time;
+use serde::Serialize;
 use std::time::Duration;
 
-/// A policy of the build with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// The name and the parameters that were set.
@@ -61,17 +62,14 @@ impl Policy {
         self.choice.row.kind.name()
     }
 
-    /// Returns its parameters with their values.
     pub fn parameters(&self) -> impl Iterator<Item = (&'static str, f64)> {
         self.choice.values.iter().map(|(parameter, value)| (parameter.name, value))
     }
 
-    /// Returns true if it has a parameter of this name.
     pub fn has(&self, name: &str) -> bool {
         self.parameters().any(|(known, _)| known == name)
     }
 
-    /// Sets a parameter.
     pub fn set(&mut self, name: &str, value: f64) -> Result<(), WrongInput> {
         let set = self.choice.values.set(name, value);
         set.map_err(|error| WrongInput(format!("{}: {error}", self.name())))
@@ -90,16 +88,16 @@ pub(super) fn assignment(word: &str) -> Result<(&str, f64), WrongInput> {
     parsed.ok_or_else(|| WrongInput(format!("{word:?} is not a name=number")))
 }
 
-/// The scheduled entities.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The scheduled entities. The help of the option would print doc comments of the variants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// Processes under a server, one for each client.
+    // Processes under a server, one for each client.
     Global,
-    /// The queues of one process, to which all clients belong. Its hints are those of the first client.
+    // The queues of one process, to which all clients belong. Its hints are those of the first client.
     Local,
 }
 
-/// The permission of a sched entity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permission {
     pub(super) run: bool,

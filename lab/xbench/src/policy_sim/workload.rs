@@ -17,7 +17,6 @@ const MOST_QUEUES: usize = 64;
 const MOST_KERNELS: u32 = 100_000;
 const MOST_DEVICES: u32 = 64;
 
-/// A workload.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
@@ -102,7 +101,6 @@ impl Model {
         Ok(())
     }
 
-    /// Checks the numbers.
     pub fn check(&self) -> Result<(), WrongInput> {
         if !matches!(self.level, 1 | 3) {
             return Err(WrongInput(format!("level = {} is neither 1 nor 3", self.level)));
@@ -180,13 +178,11 @@ impl Client {
         }
     }
 
-    /// Returns true if it is latency-critical.
     pub fn is_critical(&self) -> bool {
         self.critical.unwrap_or(self.slo_ms.is_some())
     }
 }
 
-/// A queue of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueueOn {
@@ -208,7 +204,6 @@ pub enum Dispatch {
     Together,
 }
 
-/// A kind of request.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RequestKind {
@@ -258,7 +253,6 @@ impl Workload {
         workload.map_err(|why| why.within(format!("{} is no workload", path.display())))
     }
 
-    /// Parses TOML.
     pub fn from_toml(text: &str) -> Result<Self, WrongInput> {
         let place = |error: &toml::de::Error| {
             let before = error.span().and_then(|span| text.get(..span.start));
@@ -270,7 +264,6 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Parses JSON.
     pub fn from_json(text: &str) -> Result<Self, WrongInput> {
         let workload: Self =
             serde_json::from_str(text).map_err(|error| WrongInput(one_line(&error.to_string())))?;

@@ -3,7 +3,7 @@
 use super::sample::{ALONE, Outcome, Sample, Setting};
 use crate::report::{Limit, Report};
 use crate::stats::{Samples, median};
-use crate::table::{Table, dash};
+use crate::table::{Column, Table, dash};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -36,7 +36,6 @@ impl Quantiles {
     }
 }
 
-/// The figures of one setting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Row {
     /// The requested preemption level of the low program.
@@ -77,7 +76,6 @@ pub(crate) struct Row {
     how: String,
 }
 
-/// All rows of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Figures {
     /// `simulated GPU`, or the runtime's name of the GPU.
@@ -130,47 +128,29 @@ impl Figures {
         missing
     }
 
-    /// Returns the table and the judgement as text.
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "{}, {} arrivals in each of {} runs; microseconds, p50 / p99\n\n",
             self.device, self.samples, self.runs
         );
-        let header = [
-            "level",
-            "in force",
-            "mechanism",
-            "kernel",
-            "save",
-            "to stopped",
-            "to started",
-            "alone",
-            "software",
-            "held",
-            "waited",
-            "both",
-            "late",
-        ];
-        let mut table = Table::new(0, header);
         let both = |q: &Quantiles| format!("{:.0} / {:.0}", q.p50, q.p99);
-        for row in &self.rows {
-            let late = |late| format!("{late:.0}{}", if row.device_valid { "" } else { "!" });
-            table.push([
-                row.level.to_string(),
-                row.in_force.to_string(),
-                row.mechanism.clone(),
-                row.kernel_us.to_string(),
-                row.save_us.map_or_else(dash, |save| save.to_string()),
-                both(&row.to_stopped_us),
-                both(&row.to_started_us),
-                row.alone_us.as_ref().map_or_else(dash, both),
-                row.software_us.as_ref().map_or_else(dash, both),
-                row.held.to_string(),
-                row.waited.to_string(),
-                row.waited_then_held.to_string(),
-                row.device_late_p99_us.map_or_else(dash, late),
-            ]);
-        }
+        let late = |row: &Row, late| format!("{late:.0}{}", if row.device_valid { "" } else { "!" });
+        let columns: [Column<'_, Row>; 13] = [
+            ("level", &|row| row.level.to_string()),
+            ("in force", &|row| row.in_force.to_string()),
+            ("mechanism", &|row| row.mechanism.clone()),
+            ("kernel", &|row| row.kernel_us.to_string()),
+            ("save", &|row| row.save_us.map_or_else(dash, |save| save.to_string())),
+            ("to stopped", &|row| both(&row.to_stopped_us)),
+            ("to started", &|row| both(&row.to_started_us)),
+            ("alone", &|row| row.alone_us.as_ref().map_or_else(dash, both)),
+            ("software", &|row| row.software_us.as_ref().map_or_else(dash, both)),
+            ("held", &|row| row.held.to_string()),
+            ("waited", &|row| row.waited.to_string()),
+            ("both", &|row| row.waited_then_held.to_string()),
+            ("late", &|row| row.device_late_p99_us.map_or_else(dash, |us| late(row, us))),
+        ];
+        let table = Table::of(0, columns, &self.rows);
         let _ = write!(text, "{table}");
         if self.rows.iter().any(|row| !row.device_valid) {
             text.push_str("\n! the simulated GPU was late: the row is not reliable\n");
@@ -214,7 +194,6 @@ fn row(setting: Setting, runs: &[Outcome]) -> Option<Row> {
     })
 }
 
-/// Returns the mechanism in the server's explanation.
 fn mechanism(in_force: i32, how: &str) -> &str {
     let known = ["update-queue", "debug-trap"].into_iter().find(|name| how.contains(name));
     if in_force <= 1 { "-" } else { known.unwrap_or(how) }
@@ -246,21 +225,10 @@ fn checks(rows: &[Row], software: &Option<Quantiles>) -> Report {
     level_1("level1_stopped", "stopped", |row| row.to_stopped_us.p99);
     level_1("level1_started", "started", |row| row.to_started_us.p99);
     length(&mut report, level(3).collect());
-    if let Some(software) = software {
-        report.judged(
-            "software_p50",
-            "level 3: software share, p50",
-            software.p50,
-            "µs",
-            Limit::at_most(60.0),
-        );
-        report.judged(
-            "software_p99",
-            "level 3: software share, p99",
-            software.p99,
-            "µs",
-            Limit::at_most(200.0),
-        );
+    if let Some(Quantiles { p50, p99 }) = *software {
+        let [most_p50, most_p99] = [60.0, 200.0].map(Limit::at_most);
+        report.judged("software_p50", "level 3: software share, p50", p50, "µs", most_p50);
+        report.judged("software_p99", "level 3: software share, p99", p99, "µs", most_p99);
     }
     // Where saving takes longer than a whole kernel, waiting for its end is never worse.
     let hopeless = || level(3).filter(|row| row.save_us.is_some_and(|save| save >= row.kernel_us));

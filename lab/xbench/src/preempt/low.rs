@@ -1,9 +1,9 @@
 //! The low program: launches kernels that fill the device, back to back.
 
-use super::process::{Files, PartArgs};
+use super::process::{NO_GPU, PartArgs};
 use super::shared_page::SharedPage;
-use crate::hip::Hip;
-use crate::kernels::Kernels;
+use crate::files::RunFiles;
+use crate::kernels::Opened;
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
@@ -19,12 +19,9 @@ fn backlog(kernel: Duration) -> u64 {
 }
 
 pub(super) fn run(args: &PartArgs) -> Result<()> {
-    let page = SharedPage::open(&Files(&args.dir).page())?;
-    let hip = Hip::load()?;
-    ensure!(hip.device_count()? > 0, "the HIP runtime sees no GPU");
-    let kernels = Kernels::load(&hip, 0)?;
+    let page = SharedPage::open(&RunFiles(&args.dir).page())?;
+    let Opened { hip, kernels, stream } = Opened::new(NO_GPU)?;
     let shape = kernels.filling_shape(&hip.device(0)?)?;
-    let stream = hip.stream()?;
     // SAFETY: `page` is dropped after `memory`, so the page stays mapped, and the host accesses it by atomic
     // words.
     let memory = unsafe { hip.register(page.memory(), SharedPage::BYTES) }?;

@@ -30,13 +30,14 @@ mod urgent;
 pub use process::PartArgs;
 
 use crate::compare::interleave;
-use crate::files::{read_json, scratch, write, write_json};
+use crate::files::{RunFiles, read_json, scratch, write, write_json};
 use crate::process::{ensure_beside, run as run_program, this_program};
 use crate::simulated::{CuModel, gpu_sim};
+use crate::table::value_name;
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use figures::{Figures, Quantiles};
-use process::{Files, Part};
+use process::{Part, RECORD};
 use sample::{ALONE, Outcome, Setting};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -207,11 +208,12 @@ impl PreemptArgs {
 
     fn measure_once(&self, this: &Path, setting: Setting, run: usize) -> Result<Outcome> {
         let scratch = scratch()?;
-        let files = Files(scratch.path());
-        self.session(this, setting, run, &files)?;
-        let record = read_json(&files.record())?;
-        for (name, part) in [("low", Part::Low), ("urgent", Part::Urgent)] {
-            let log = std::fs::read_to_string(files.log(part)).unwrap_or_default();
+        let files = RunFiles(scratch.path());
+        self.session(this, setting, run, files)?;
+        let record = read_json(&files.record(RECORD))?;
+        for part in [Part::Low, Part::Urgent] {
+            let name = value_name(part);
+            let log = std::fs::read_to_string(files.log(&name)).unwrap_or_default();
             for line in log.lines() {
                 eprintln!("xbench: {setting}: log of the library in the {name} program: {line}");
             }
@@ -221,7 +223,7 @@ impl PreemptArgs {
     }
 
     /// Runs the processes of a setting, on a simulated GPU of their own.
-    fn session(&self, this: &Path, setting: Setting, run: usize, files: &Files<'_>) -> Result<()> {
+    fn session(&self, this: &Path, setting: Setting, run: usize, files: RunFiles<'_>) -> Result<()> {
         let part = PartArgs {
             part: Part::Session,
             dir: files.0.to_owned(),
@@ -243,35 +245,27 @@ impl PreemptArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: PreemptArgs,
-    }
-
-    fn parse(words: &[&str]) -> Result<PreemptArgs, clap::Error> {
-        Ok(Line::try_parse_from([&["x"], words].concat())?.args)
-    }
+    use crate::tests::parse;
 
     #[test]
     fn settings_have_their_levels_side_by_side() {
-        let settings = parse(&[]).unwrap().settings();
+        let settings = parse::<PreemptArgs>(&[]).unwrap().settings();
         assert_eq!(settings.len(), 3 * 3 * 4 + 4);
         assert_eq!(settings[1], Setting { level: 2, save_us: Some(50), kernel_us: 100 });
-        let few = parse(&["--level", "3,1,3", "--save-us", "5", "--kernel-us", "100"]).unwrap().settings();
+        let few = parse::<PreemptArgs>(&["--level", "3,1,3", "--save-us", "5", "--kernel-us", "100"])
+            .unwrap()
+            .settings();
         assert_eq!(few.iter().map(|setting| setting.level).collect::<Vec<_>>(), [3, 1, ALONE]);
     }
 
     #[test]
     fn real_gpu_has_no_modelled_cost() {
-        let settings = parse(&["--real", "--level", "3"]).unwrap().settings();
+        let settings = parse::<PreemptArgs>(&["--real", "--level", "3"]).unwrap().settings();
         assert_eq!(settings.len(), 4 + 4);
         assert!(settings.iter().all(|setting| setting.save_us.is_none()));
-        assert!(parse(&["--real", "--save-us", "50"]).is_err());
+        assert!(parse::<PreemptArgs>(&["--real", "--save-us", "50"]).is_err());
         for wrong in ["--level=4", "--level=", "--kernel-us=1", "--samples=0"] {
-            assert!(parse(&[wrong]).is_err(), "{wrong}");
+            assert!(parse::<PreemptArgs>(&[wrong]).is_err(), "{wrong}");
         }
     }
 

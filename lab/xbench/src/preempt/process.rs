@@ -4,13 +4,20 @@
 
 use super::sample::ALONE;
 use super::shared_page::SharedPage;
+use crate::files::RunFiles;
 use crate::process::{PATIENCE, Program, this_program};
+use crate::table::value_name;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+/// The name of the urgent program's results.
+pub(super) const RECORD: &str = "record";
+/// The error where HIP sees no GPU.
+pub(super) const NO_GPU: &str = "the HIP runtime sees no GPU";
 
 /// Options of the processes under `xbench preempt`.
 #[derive(Debug, Clone, Args)]
@@ -31,7 +38,6 @@ pub struct PartArgs {
     pub(super) seed: u64,
 }
 
-/// The role of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Part {
     Session,
@@ -40,14 +46,6 @@ pub(super) enum Part {
 }
 
 impl Part {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Session => "session",
-            Self::Low => "low",
-            Self::Urgent => "urgent",
-        }
-    }
-
     fn priority(self) -> &'static str {
         if self == Self::Urgent { "10" } else { "0" }
     }
@@ -63,7 +61,7 @@ impl PartArgs {
             ("--mechanism", self.mechanism.clone()),
             ("--seed", self.seed.to_string()),
         ];
-        let mut words: Vec<OsString> = vec!["preempt-part".into(), part.name().into()];
+        let mut words: Vec<OsString> = vec!["preempt-part".into(), value_name(part).into()];
         words.extend(["--dir".into(), self.dir.clone().into()]);
         words.extend(numbers.into_iter().flat_map(|(name, value)| [name.into(), value.into()]));
         words
@@ -80,48 +78,21 @@ impl PartArgs {
     }
 }
 
-/// The files of a session in its directory.
-#[derive(Debug, Clone)]
-pub(super) struct Files<'a>(pub(super) &'a Path);
-
-impl Files<'_> {
-    pub(super) fn page(&self) -> PathBuf {
-        self.0.join("page")
-    }
-
-    pub(super) fn socket(&self) -> PathBuf {
-        self.0.join("xserver.sock")
-    }
-
-    pub(super) fn record(&self) -> PathBuf {
-        self.0.join("record.json")
-    }
-
-    pub(super) fn stats(&self) -> PathBuf {
-        self.0.join("stats.json")
-    }
-
-    /// The log of the library in a program.
-    pub(super) fn log(&self, part: Part) -> PathBuf {
-        self.0.join(format!("{}.log", part.name()))
-    }
-}
-
-/// Runs the server and the programs.
 pub(super) fn run(args: &PartArgs) -> Result<()> {
-    let files = Files(&args.dir);
+    let files = RunFiles(&args.dir);
     let this = this_program()?;
     let page = SharedPage::open(&files.page())?;
     let server = Program::server(&this.with_file_name("xserver"), &["HPF".to_owned()], &files.socket())?;
     let start = |part: Part| {
+        let name = value_name(part);
         let mut command = Command::new(this.with_file_name("xcli"));
         command.arg("run").arg("-a").arg(files.socket()).args(["--priority", part.priority()]);
         if part == Part::Low {
             command.args(["--level", &args.level.to_string()]).env("XSCHED_KFD_MECHANISM", &args.mechanism);
         }
         command.arg("--").arg(&this).args(args.words(part));
-        command.env("XSCHED_LOG_LEVEL", "warn").env("XSCHED_LOG_FILE", files.log(part));
-        Program::start(part.name(), command)
+        command.env("XSCHED_LOG_LEVEL", "warn").env("XSCHED_LOG_FILE", files.log(&name));
+        Program::start(&name, command)
     };
     let mut low = (args.level != ALONE).then(|| start(Part::Low)).transpose()?;
     if let Some(low) = &mut low {

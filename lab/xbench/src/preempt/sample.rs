@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 /// The level of a setting without a low program.
 pub(super) const ALONE: u8 = 0;
 
-/// The parameters of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Setting {
     /// The preemption level that is requested, or [`ALONE`].
@@ -51,7 +50,6 @@ pub(super) struct Sample {
     pub(super) waited: bool,
 }
 
-/// One run of one setting.
 #[derive(Debug, Clone)]
 pub(super) struct Outcome {
     pub(super) record: Record,

@@ -13,7 +13,6 @@ const COMPLETED: usize = 0;
 const STOP: usize = 8;
 const PID: usize = 16;
 
-/// The page, mapped.
 #[derive(Debug)]
 pub(super) struct SharedPage(NonNull<c_void>);
 
@@ -46,12 +45,10 @@ impl SharedPage {
         unsafe { &*word }
     }
 
-    /// Returns the number of completed kernels of the low program.
     pub(super) fn completed(&self) -> u64 {
         self.word(COMPLETED).load(Ordering::Acquire)
     }
 
-    /// Returns the low program's process id.
     pub(super) fn pid(&self) -> u32 {
         self.word(PID).load(Ordering::Acquire) as u32
     }
@@ -60,12 +57,10 @@ impl SharedPage {
         self.word(PID).store(pid.into(), Ordering::Release);
     }
 
-    /// Returns true if the low program is to stop.
     pub(super) fn is_stopped(&self) -> bool {
         self.word(STOP).load(Ordering::Acquire) != 0
     }
 
-    /// Tells the low program to stop.
     pub(super) fn stop(&self) {
         self.word(STOP).store(1, Ordering::Release);
     }

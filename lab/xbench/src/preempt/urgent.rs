@@ -5,13 +5,13 @@
 //! nothing for longer than its kernels take: then its queue has stopped, and the last completion was the end
 //! of the work that was in flight.
 
-use super::process::{Files, PartArgs};
+use super::process::{NO_GPU, PartArgs, RECORD};
 use super::sample::{ALONE, Record, Sample};
 use super::shared_page::SharedPage;
 use crate::clock::{now_ns, wait_until};
-use crate::files::write_json;
-use crate::hip::{Hip, HostBuffer, Stream};
-use crate::kernels::{BusyShape, Kernels};
+use crate::files::{RunFiles, write_json};
+use crate::hip::{HostBuffer, Stream};
+use crate::kernels::{BusyShape, Kernels, Opened};
 use crate::random::{Purpose, Random};
 use crate::server::Connection;
 use anyhow::{Result, bail, ensure};
@@ -20,7 +20,6 @@ use protocol::control::Preemption;
 /// The arrivals before the measured ones: code is mapped, and the library knows the lengths of kernels and
 /// the cost of an eviction.
 const WARM_UP: usize = 20;
-/// The length of an arrival's kernel.
 const URGENT_NS: u64 = 5_000;
 /// The completions after which the low program counts as running again.
 const RUNNING: u64 = 2;
@@ -28,16 +27,14 @@ const RUNNING: u64 = 2;
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 pub(super) fn run(args: &PartArgs) -> Result<()> {
-    let files = Files(&args.dir);
+    let files = RunFiles(&args.dir);
     let page = SharedPage::open(&files.page())?;
-    let hip = Hip::load()?;
-    ensure!(hip.device_count()? > 0, "the HIP runtime sees no GPU");
-    let kernels = Kernels::load(&hip, 0)?;
+    let Opened { hip, kernels, stream } = Opened::new(NO_GPU)?;
     let device = hip.device(0)?;
     let filling = kernels.filling_shape(&device)?;
     let kernel_ns = args.kernel().as_nanos() as u64;
     let mut urgent = Urgent {
-        stream: hip.stream()?,
+        stream,
         word: hip.host_malloc(size_of::<u64>())?,
         kernels,
         filling,
@@ -65,7 +62,7 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
     }
     let record =
         Record { card: device.title(), in_force: before.in_force.number(), how: before.how, samples };
-    write_json(&files.record(), &record)?;
+    write_json(&files.record(RECORD), &record)?;
     println!("done");
     Ok(())
 }

@@ -20,7 +20,6 @@ use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use digest::Digest;
 use player::Player;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -72,7 +71,6 @@ pub struct ReplayArgs {
     gate: bool,
 }
 
-/// The stream of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum StreamKind {
     /// The null stream.
@@ -81,14 +79,12 @@ enum StreamKind {
     Created,
 }
 
-/// Parses a number in a range.
 fn number(text: &str, range: std::ops::RangeInclusive<f64>) -> Result<f64, WrongInput> {
     let value = text.parse().map_err(|_| WrongInput("not a number".to_owned()))?;
     let outside = || WrongInput(format!("not in {} to {}", range.start(), range.end()));
     if range.contains(&value) { Ok(value) } else { Err(outside()) }
 }
 
-/// Parses requests per second.
 pub(crate) fn rate(text: &str) -> Result<f64, WrongInput> {
     number(text, 0.01..=10_000.0)
 }
@@ -98,7 +94,6 @@ pub(crate) fn seconds(text: &str) -> Result<f64, WrongInput> {
     number(text, 0.1..=3600.0)
 }
 
-/// Parses a factor on recorded times.
 pub(crate) fn scale(text: &str) -> Result<f64, WrongInput> {
     number(text, 0.01..=1000.0)
 }
@@ -122,7 +117,6 @@ impl Request {
     }
 }
 
-/// The results of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The process id, which the device's statistics use as well.
@@ -198,7 +192,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         trace: trace.name.clone(),
         warm_up: player.requests() - requests.len() as u64,
         seconds: args.seconds,
-        digest: Digest::text(&player.check()?),
+        digest: player.check()?.text(),
         requests,
     };
     if let Some(path) = &args.record {
@@ -221,7 +215,6 @@ fn queue(player: &Player) -> Result<Queue> {
     library.queue(player.stream())
 }
 
-/// Runs and checks one inference.
 fn serve(player: &mut Player, start: u64, arrival: Option<u64>) -> Result<Request> {
     let began = now_ns() - start;
     player.infer()?;
@@ -255,19 +248,16 @@ fn pass_gate(stop: &Arc<AtomicBool>) -> Result<u64> {
 }
 
 fn table(record: &Record, open: bool) -> Result<String> {
-    let latencies = Samples::new(record.latencies_ms()).context("nothing was measured")?.summary();
+    let latencies = Samples::new(record.latencies_ms()).context("nothing was measured")?;
+    let [min, p50, p90, p99, max] =
+        [0.0, 50.0, 90.0, 99.0, 100.0].map(|percent| latencies.percentile(percent));
     let what = if open { "requests, from arrival to end" } else { "inferences, back to back" };
     Ok(format!(
-        "{}: {} {what}; {:.2} a second\nmilliseconds: min {:.2}, p50 {:.2}, p90 {:.2}, p99 {:.2}, max {:.2}\n\
+        "{}: {} {what}; {:.2} a second\nmilliseconds: min {min:.2}, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.2}\n\
          digest {} after {} inferences, which is correct\n",
         record.trace,
-        latencies.n,
+        latencies.len(),
         record.per_second(open),
-        latencies.min,
-        latencies.p50,
-        latencies.p90,
-        latencies.p99,
-        latencies.max,
         record.digest,
         record.inferences(),
     ))

@@ -14,7 +14,6 @@ use crate::kernels::{BusyShape, Kernels};
 use crate::trace::{GAP_FACTOR, Trace, Work};
 use anyhow::{Context, Result, ensure};
 
-/// A command to issue.
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Busy { duration_ns: u64, shape: BusyShape },
@@ -96,7 +95,6 @@ impl Player {
         Ok(())
     }
 
-    /// Returns its stream.
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -107,16 +105,13 @@ impl Player {
     }
 
     /// Returns the digest of the device, which must be the one that the host computes.
-    pub(super) fn check(&self) -> Result<[u64; WORDS]> {
-        let mut words = [0; WORDS];
-        for (index, word) in words.iter_mut().enumerate() {
-            *word = self.memory.load_word(index);
-        }
+    pub(super) fn check(&self) -> Result<&Digest> {
+        let words = std::array::from_fn(|index| self.memory.load_word(index));
         ensure!(
             words == *self.expected.words(),
             "the digest is wrong after inference {}: commands were lost, doubled or run in another order",
             self.requests
         );
-        Ok(words)
+        Ok(&self.expected)
     }
 }

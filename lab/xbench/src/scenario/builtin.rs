@@ -33,7 +33,6 @@ fn program(client: &Client) -> Option<Program> {
 /// Policies that prefer one program to the others.
 const URGENT: &[&str] = &["HPF", "LCBE", "SLO target-ms=50"];
 
-/// Returns all scenarios.
 pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
     let scenario = |name, policies, checks| {
         let workload = Case::load(name)?.workload;

@@ -4,14 +4,14 @@ use super::definition::{Check, Scenario};
 use super::simulated::Agreement;
 use crate::experiment::{Mode, Outcome, Setup};
 use crate::replay::Record;
+use crate::simulated::CuModel;
 use crate::stats::{Samples, mean, median};
-use crate::table::{Table, dash, verdict};
+use crate::table::{Table, dash, value_name, verdict};
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-/// The figures of one program in one mode.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PartFigures {
     pub(crate) part: String,
@@ -28,7 +28,6 @@ pub(crate) struct PartFigures {
     pub(crate) share: f64,
 }
 
-/// The figures of one mode.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct ModeFigures {
     /// The mode: "urgent alone", "without giveway", "all at one priority", or a policy with its parameters.
@@ -49,7 +48,6 @@ pub(crate) struct ModeFigures {
     pub(crate) checks: Vec<Judged>,
 }
 
-/// A judged limit.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Judged {
     /// The figure that is judged, with the limit.
@@ -62,16 +60,25 @@ impl Judged {
     pub(super) fn new(what: String, value: f64, met: bool) -> Self {
         Self { what, value, met }
     }
+
+    pub(super) fn at_most(what: &str, value: f64, most: f64) -> Self {
+        Self::new(format!("{what} <= {most}"), value, value <= most)
+    }
 }
 
-/// All figures of a scenario.
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:.3}, {}", self.what, self.value, verdict(self.met))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Figures {
     pub(crate) scenario: String,
     pub(crate) about: String,
     /// Always `simulated GPU`: no figure here is a GPU measurement.
     pub(crate) device: &'static str,
-    pub(crate) cu_model: &'static str,
+    pub(crate) cu_model: CuModel,
     /// The requested preemption level.
     pub(crate) level: u8,
     /// Seconds in which requests arrived, each block.
@@ -106,7 +113,7 @@ impl Figures {
             scenario: scenario.name.to_owned(),
             about: scenario.about.clone(),
             device: "simulated GPU",
-            cu_model: setup.gpu.cu_model.name(),
+            cu_model: setup.gpu.cu_model,
             level,
             seconds: setup.seconds,
             modes,
@@ -114,11 +121,13 @@ impl Figures {
         })
     }
 
-    /// Returns the tables and the judgements as text.
     pub(super) fn table(&self) -> String {
         let mut text = format!(
             "{}: {}; simulated GPU, compute units {}, level {}\n\n",
-            self.scenario, self.about, self.cu_model, self.level
+            self.scenario,
+            self.about,
+            value_name(self.cu_model),
+            self.level
         );
         let header = [
             "milliseconds",
@@ -152,8 +161,7 @@ impl Figures {
         let _ = writeln!(text, "{table}");
         for mode in &self.modes {
             for check in &mode.checks {
-                let Judged { what, value, met } = check;
-                let _ = writeln!(text, "{:<36} {what}: {value:.3}, {}", mode.mode, verdict(*met));
+                let _ = writeln!(text, "{:<36} {check}", mode.mode);
             }
         }
         if let Some(agreement) = &self.agreement {
@@ -216,14 +224,12 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
     let mode_alone = |name: &str| all.iter().find(|mode| mode.mode == format!("{name} alone"));
     let alone = |name: &str| mode_alone(name)?.parts.first();
     let over_alone = |name: &str| Some(here(name)?.p99_ms / alone(name)?.p99_ms);
-    let at_most =
-        |what: String, value: f64, most: f64| Judged::new(format!("{what} <= {most}"), value, value <= most);
     let at_least = |what: String, value: f64, least: f64| {
         Judged::new(format!("{what} >= {least}"), value, value >= least)
     };
     Some(match check {
         Check::P99OverAlone(name, most) => {
-            at_most(format!("p99 of {name} over alone"), over_alone(name)?, most)
+            Judged::at_most(&format!("p99 of {name} over alone"), over_alone(name)?, most)
         }
         Check::P99(name, most) => {
             let value = here(name)?.p99_ms;

@@ -34,7 +34,6 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// Returns a scenario as an experiment.
     pub(super) fn experiment<'a>(&'a self, scenario: &'a Scenario) -> Result<Experiment<'a>> {
         Experiment::new(Setup {
             name: scenario.name,

@@ -12,7 +12,7 @@ use crate::WrongInput;
 use crate::experiment::Program;
 use crate::files::{ensure_writable, write_json};
 use crate::replay::schedule::Pattern;
-use crate::table::{Table, dash, verdict};
+use crate::table::{Table, dash};
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -45,7 +45,6 @@ pub struct PrepreemptArgs {
     json: Option<PathBuf>,
 }
 
-/// The figures of all lengths.
 #[derive(Debug, Serialize)]
 struct Curve {
     device: &'static str,
@@ -54,7 +53,6 @@ struct Curve {
     checks: Vec<Judged>,
 }
 
-/// One length of preparation.
 #[derive(Debug, Serialize)]
 struct Point {
     prepare_us: u32,
@@ -129,15 +127,13 @@ fn checks(points: &[Point]) -> Option<Vec<Judged>> {
     let (without, batch_without) = of(point, HPF)?;
     let (_, batch_learnt) = of(point, LEARNT)?;
     let lost = |batch: f64| 1.0 - batch / batch_without;
-    let at_most =
-        |what: &str, value: f64, most: f64| Judged::new(format!("{what} <= {most}"), value, value <= most);
     Some(vec![
-        at_most(&format!("p99 over alone with a hint, {JUDGED_US} µs,"), hinted, 1.05),
+        Judged::at_most(&format!("p99 over alone with a hint, {JUDGED_US} µs,"), hinted, 1.05),
         Judged::new("p99 over alone without is larger".to_owned(), without, without > hinted),
-        at_most("kept free for work that did not come, hinted", wasted(point, HINTED)?, 0.02),
-        at_most("kept free for work that did not come, learnt", wasted(point, LEARNT)?, 0.02),
-        at_most("batch lost by hints", lost(batch), 0.02),
-        at_most("batch lost by what is learnt", lost(batch_learnt), 0.02),
+        Judged::at_most("kept free for work that did not come, hinted", wasted(point, HINTED)?, 0.02),
+        Judged::at_most("kept free for work that did not come, learnt", wasted(point, LEARNT)?, 0.02),
+        Judged::at_most("batch lost by hints", lost(batch), 0.02),
+        Judged::at_most("batch lost by what is learnt", lost(batch_learnt), 0.02),
     ])
 }
 
@@ -153,8 +149,8 @@ impl Curve {
             "{} requests a second beside a batch program; simulated GPU, level {}; p99 over alone (batch a second)\n\n{table}\n",
             RATE, self.level
         );
-        for Judged { what, value, met } in &self.checks {
-            let _ = writeln!(text, "{what}: {value:.3}, {}", verdict(*met));
+        for check in &self.checks {
+            let _ = writeln!(text, "{check}");
         }
         text
     }

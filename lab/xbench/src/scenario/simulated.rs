@@ -41,7 +41,6 @@ pub(crate) struct Agreement {
     pub(crate) counts: Vec<Compared>,
 }
 
-/// A count of both.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct Compared {
     /// The policy, with its parameters.
@@ -102,7 +101,6 @@ impl Agreement {
         Ok(Self { share: share(setup.gpu.cu_model), call_us, beside: model.beside, counts })
     }
 
-    /// Returns the comparison as text.
     pub(super) fn table(&self) -> String {
         let calls = self.call_us.iter().map(|(name, call)| format!("{name} {call:.1}")).collect::<Vec<_>>();
         let calls = if calls.is_empty() { "none".to_owned() } else { calls.join(", ") };
@@ -125,12 +123,6 @@ impl Agreement {
 /// The seconds of simulation that suffice for a median.
 const SECONDS: f64 = 5.0;
 
-fn median_ms(run: &Run, index: usize) -> f64 {
-    let mut latencies = run.clients[index].latencies.clone();
-    latencies.sort_unstable();
-    latencies.get(latencies.len() / 2).map_or(0.0, |ns| *ns as f64 / 1e6)
-}
-
 fn share(model: CuModel) -> u32 {
     match model {
         CuModel::Shared => 2,
@@ -138,7 +130,6 @@ fn share(model: CuModel) -> u32 {
     }
 }
 
-/// The scenario as a workload.
 #[derive(Debug)]
 struct Modelled<'a> {
     scenario: &'a Scenario,
@@ -196,18 +187,28 @@ impl Modelled<'_> {
                 client.queues.iter_mut().for_each(|queue| queue.priority = None);
             }
         };
-        let case = self.case(false, self.setup.seconds.min(SECONDS), 0, equal)?;
-        let (instances, policy) = (&case.instances()[..], &Policy::for_one());
-        let (scope, seed) = (Scope::Global, self.setup.seed);
-        Ok(median_ms(&Setting { case: &case, instances, policy, scope, seed }.run(), index))
+        self.median_ms(index, equal, |all| all)
     }
 
     /// Returns the median latency of a program alone, milliseconds.
     fn alone_ms(&self, index: usize) -> Result<f64, WrongInput> {
-        let case = self.case(false, self.setup.seconds.min(SECONDS), 0, |_| ())?;
-        let instances: &[Instance] = &[case.instances()[index]];
-        let (policy, scope, seed) = (&Policy::for_one(), Scope::Global, self.setup.seed);
-        Ok(median_ms(&Setting { case: &case, instances, policy, scope, seed }.run(), 0))
+        self.median_ms(0, |_| (), |all| &all[index..=index])
+    }
+
+    /// Returns the median latency of one of the chosen programs under the default policy.
+    fn median_ms(
+        &self,
+        index: usize,
+        change: impl FnOnce(&mut Workload),
+        choose: impl FnOnce(&[Instance]) -> &[Instance],
+    ) -> Result<f64, WrongInput> {
+        let case = self.case(false, self.setup.seconds.min(SECONDS), 0, change)?;
+        let (all, policy) = (case.instances(), &Policy::for_one());
+        let (instances, scope, seed) = (choose(&all), Scope::Global, self.setup.seed);
+        let run = Setting { case: &case, instances, policy, scope, seed }.run();
+        let mut latencies = run.clients[index].latencies.clone();
+        latencies.sort_unstable();
+        Ok(latencies.get(latencies.len() / 2).map_or(0.0, |ns| *ns as f64 / 1e6))
     }
 
     fn run(&self, words: &PolicyWords, block: u64) -> Result<Run, WrongInput> {
@@ -320,7 +321,7 @@ pub(super) mod tests {
             scenario: "two-models".into(),
             about: String::new(),
             device: "simulated GPU",
-            cu_model: "shared",
+            cu_model: CuModel::Shared,
             level: 1,
             seconds: 10.0,
             modes,

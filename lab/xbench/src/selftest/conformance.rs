@@ -1,14 +1,13 @@
 //! Runs the programs of [`super::programs`] in several modes of the library, and checks that each mode was
 //! effective.
 
-use super::parent::{Answer, Parent, Preload};
+use super::parent::{Parent, Preload};
 use crate::library_log::Counts;
 use anyhow::Result;
 use protocol::report::{Conformance, Mode, Program};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// The results of a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Checked {
     pub(super) programs: Vec<Program>,
@@ -36,72 +35,43 @@ enum Evidence {
     Held,
 }
 
-struct Case {
-    name: &'static str,
-    environment: &'static [(&'static str, &'static str)],
-    evidence: Evidence,
-}
-
 const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
 const NO_HOLDS: (&str, &str) = ("XSCHED_KFD_MECHANISM", "off");
 
-const CASES: [Case; 6] = [
-    Case { name: "native", environment: &[], evidence: Evidence::Absent },
-    Case { name: "forward", environment: &[NO_HOLDS], evidence: Evidence::Calls },
-    Case {
-        name: "queues",
-        environment: &[QUEUES, NO_HOLDS, ("XSCHED_POLICY", "HPF")],
-        evidence: Evidence::Queued,
-    },
-    Case {
-        name: "defer",
-        environment: &[QUEUES, NO_HOLDS, ("XSCHED_TEST", "defer")],
-        evidence: Evidence::Deferred,
-    },
-    Case {
-        name: "chaos:1",
-        environment: &[QUEUES, NO_HOLDS, ("XSCHED_TEST", "chaos:1")],
-        evidence: Evidence::Suspended,
-    },
-    Case {
-        name: "hold",
-        environment: &[QUEUES, ("XSCHED_TEST", "chaos:2"), ("XSCHED_AUTO_XQUEUE_LEVEL", "3")],
-        evidence: Evidence::Held,
-    },
+type Environment = &'static [(&'static str, &'static str)];
+
+/// The modes: name, environment of the library, evidence.
+const CASES: [(&str, Environment, Evidence); 6] = [
+    ("native", &[], Evidence::Absent),
+    ("forward", &[NO_HOLDS], Evidence::Calls),
+    ("queues", &[QUEUES, NO_HOLDS, ("XSCHED_POLICY", "HPF")], Evidence::Queued),
+    ("defer", &[QUEUES, NO_HOLDS, ("XSCHED_TEST", "defer")], Evidence::Deferred),
+    ("chaos:1", &[QUEUES, NO_HOLDS, ("XSCHED_TEST", "chaos:1")], Evidence::Suspended),
+    ("hold", &[QUEUES, ("XSCHED_TEST", "chaos:2"), ("XSCHED_AUTO_XQUEUE_LEVEL", "3")], Evidence::Held),
 ];
 
 /// Runs the programs in each mode; in the mode with evictions by this mechanism, if one is given.
 pub(super) fn measure(parent: &Parent, shim: &Path, hold: Option<&str>) -> Result<Conformance> {
     let mut modes = Vec::new();
-    for case in &CASES {
-        let mut environment = case.environment.to_vec();
-        if case.evidence == Evidence::Held {
+    for (name, environment, evidence) in CASES {
+        let mut environment = environment.to_vec();
+        if evidence == Evidence::Held {
             let Some(mechanism) = hold else { continue };
             environment.push(("XSCHED_KFD_MECHANISM", mechanism));
         }
         let preload = Preload { library: shim, environment: &environment };
-        let preload = (case.evidence != Evidence::Absent).then_some(preload);
-        let random = matches!(case.evidence, Evidence::Suspended | Evidence::Held);
+        let preload = (evidence != Evidence::Absent).then_some(preload);
+        let random = matches!(evidence, Evidence::Suspended | Evidence::Held);
         let answer = parent.worker(if random { PATIENT } else { "once" }, preload);
-        modes.push(judge(case.name, case.evidence, answer));
+        modes.push(judge(name, evidence, answer));
     }
     Ok(Conformance { modes })
 }
 
-fn judge(name: &str, evidence: Evidence, answer: Result<Answer<Checked>>) -> Mode {
-    let mut mode = Mode {
-        name: name.to_owned(),
-        passed: false,
-        error: None,
-        programs: Vec::new(),
-        rounds: 0,
-        direct: None,
-        deferred: None,
-        suspensions: None,
-        holds: 0,
-    };
+fn judge(name: &str, evidence: Evidence, answer: Result<(Checked, String)>) -> Mode {
+    let mut mode = Mode { name: name.to_owned(), ..Mode::default() };
     let log = match answer {
-        Ok(Answer { answer, log }) => {
+        Ok((answer, log)) => {
             (mode.programs, mode.rounds) = (answer.programs, answer.rounds);
             log
         }
@@ -136,9 +106,9 @@ mod tests {
     use super::*;
     use anyhow::anyhow;
 
-    fn answer(error: Option<&str>, log: &str) -> Result<Answer<Checked>> {
+    fn answer(error: Option<&str>, log: &str) -> Result<(Checked, String)> {
         let program = Program { name: "copies".to_owned(), error: error.map(str::to_owned) };
-        Ok(Answer { answer: Checked { programs: vec![program], rounds: 1 }, log: log.to_owned() })
+        Ok((Checked { programs: vec![program], rounds: 1 }, log.to_owned()))
     }
 
     const LOG: &str = "xsched: debug: queues created=1 direct=5 deferred=0 suspensions=2 holds=0 pending=0\n\

@@ -7,7 +7,7 @@ use protocol::report::{Device, Devices};
 
 /// Measures in a worker, so that a runtime that aborts ends only the worker.
 pub(super) fn measure(parent: &Parent) -> Result<Devices> {
-    Ok(parent.worker("native", None)?.answer)
+    Ok(parent.worker("native", None)?.0)
 }
 
 pub(super) fn work() -> Result<Devices> {

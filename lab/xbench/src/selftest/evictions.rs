@@ -3,12 +3,12 @@
 //! It needs the permission `--hold`. The library refuses where the driver does not save running waves. After
 //! a mechanism that fails no other is tried.
 
-use super::parent::{Answer, Parent, Preload, spread};
-use super::worker::{NumberedKernels, hip, library};
+use super::parent::{Parent, Preload, spread};
+use super::worker::{NumberedKernels, hip};
 use crate::clock::microseconds;
 use crate::hip::Stream;
 use crate::kernels::BusyShape;
-use crate::library::Session;
+use crate::library::{Library, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use protocol::codes::KfdResult;
 use protocol::report::{EvictionRow, EvictionTimes, Holds, Probe};
@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 
 /// The eviction mechanisms, in the order in which they are tried.
 pub(super) const MECHANISMS: [&str; 2] = ["update-queue", "debug-trap"];
-/// The length of the interrupted kernel.
 const KERNEL: Duration = Duration::from_millis(4);
 
 /// The measurements of a worker, in microseconds.
@@ -36,7 +35,6 @@ pub(super) struct Measured {
     refused: bool,
 }
 
-/// Measures each mechanism.
 pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Holds> {
     ensure!(allowed, "queues are not evicted without --hold");
     let mut mechanisms: Vec<EvictionRow> = Vec::new();
@@ -49,9 +47,8 @@ pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Hol
         }
         let environment = [("XSCHED_KFD_MECHANISM", mechanism)];
         let preload = Preload { library: shim, environment: &environment };
-        let answer: Result<Answer<Measured>> = parent.worker("library", Some(preload));
-        let made = match answer {
-            Ok(Answer { mut answer, log }) => {
+        let made = match parent.worker::<Measured>("library", Some(preload)) {
+            Ok((mut answer, log)) => {
                 if let (true, Some(error)) = (answer.refused, &mut answer.error)
                     && let Some(why) = refusal(&log)
                 {
@@ -108,10 +105,10 @@ fn refusal(log: &str) -> Option<String> {
     log.lines().find_map(|line| Some(line.split_once("level 1 in force: ")?.1.to_owned()))
 }
 
-/// Measures as a worker.
 pub(super) fn work(short: bool) -> Result<Measured> {
     // Before there is a queue: the library's probe needs one that is known to be idle, such as a new one.
-    let session = library()?.session().map_err(|why| anyhow!("XKfdOpen returned {}", why.c_name()))?;
+    let library = Library::find().context("the library is not preloaded into its worker")?;
+    let session = library.session().map_err(|why| anyhow!("XKfdOpen returned {}", why.c_name()))?;
     let hip = hip()?;
     let kernels = NumberedKernels::new(&hip)?;
     let filling = kernels.kernels.filling_shape(&hip.device(0)?)?;

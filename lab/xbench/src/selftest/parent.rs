@@ -2,6 +2,7 @@
 
 use crate::process::{Program, clear_environment, last_words, this_program};
 use crate::stats::Samples;
+use crate::table::value_name;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 use protocol::report::Spread;
@@ -10,7 +11,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The time limit of one worker.
 pub(super) const LIMIT: Duration = Duration::from_secs(90);
 /// The time that the last lines of an ended worker may take to arrive.
 const REST: Duration = Duration::from_secs(2);
@@ -28,7 +28,6 @@ pub(super) enum Part {
     Conformance,
 }
 
-/// The starter of workers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parent {
     pub(super) part: Part,
@@ -37,15 +36,6 @@ pub(super) struct Parent {
     pub(super) end: Option<Instant>,
 }
 
-/// The answer of a worker.
-#[derive(Debug)]
-pub(super) struct Answer<T> {
-    pub(super) answer: T,
-    /// The library's log at level debug.
-    pub(super) log: String,
-}
-
-/// The library that is preloaded into a worker.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Preload<'a> {
     pub(super) library: &'a Path,
@@ -53,12 +43,12 @@ pub(super) struct Preload<'a> {
 }
 
 impl Parent {
-    /// Runs a worker to its end.
+    /// Runs a worker to its end, and returns its answer and the library's log at level debug.
     pub(super) fn worker<T: DeserializeOwned>(
         &self,
         work: &str,
         preload: Option<Preload<'_>>,
-    ) -> Result<Answer<T>> {
+    ) -> Result<(T, String)> {
         let limit = self.limit(Instant::now())?;
         let mut program = self.start(work, preload)?;
         let status = program.wait(limit)?;
@@ -76,7 +66,7 @@ impl Parent {
         let line = lines.iter().rfind(|line| line.starts_with('{'));
         let line = line.with_context(|| format!("the process printed no answer{}", last_words(&log)))?;
         let answer = serde_json::from_str(line).context("the answer of the process is malformed")?;
-        Ok(Answer { answer, log })
+        Ok((answer, log))
     }
 
     /// Returns the time limit of a worker that is started now.
@@ -89,8 +79,7 @@ impl Parent {
 
     fn start(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Program> {
         let mut command = Command::new(this_program()?);
-        let part = self.part.to_possible_value().context("every part has a name")?;
-        command.arg("card").arg(part.get_name()).args(["--worker", work]);
+        command.arg("card").arg(value_name(self.part)).args(["--worker", work]);
         if self.short {
             command.arg("--short");
         }
@@ -104,9 +93,8 @@ impl Parent {
     }
 }
 
-/// Returns the quantiles of samples.
 pub(super) fn spread(samples: Vec<f64>) -> Result<Spread> {
     let samples = Samples::new(samples).context("nothing was measured")?;
-    let summary = samples.summary();
-    Ok(Spread { n: summary.n as u64, min: summary.min, p50: summary.p50, p90: summary.p90, max: summary.max })
+    let [p50, p90] = [50.0, 90.0].map(|percent| samples.percentile(percent));
+    Ok(Spread { n: samples.len() as u64, min: samples.min(), p50, p90, max: samples.max() })
 }

@@ -5,18 +5,17 @@
 
 use super::conformance::Checked;
 use super::worker::hip;
-use crate::hip::{DeviceBuffer, Hip, Stream};
-use crate::kernels::{BusyShape, Kernels, mix_step};
+use crate::contents::{Known, check_sums};
+use crate::hip::Hip;
+use crate::kernels::{BusyShape, Kernels};
 use anyhow::{Context, Result, anyhow, ensure};
 use protocol::report::Program;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Words of a buffer.
 const WORDS: usize = 1024;
 /// The length of a run that waits for random events.
 const PATIENCE: Duration = Duration::from_millis(1500);
-/// The number of threads that work at once.
 const THREADS: u64 = 4;
 /// More streams than a process usually has hardware queues.
 const STREAMS: u64 = 9;
@@ -61,68 +60,10 @@ struct Machine {
     kernels: Kernels,
 }
 
-/// A buffer on the device, and its expected contents.
-#[derive(Debug)]
-struct Known {
-    buffer: DeviceBuffer,
-    words: Vec<u64>,
-}
-
 impl Machine {
     fn known(&self, seed: u64) -> Result<Known> {
-        let words: Vec<u64> =
-            (0..WORDS as u64).map(|i| (i + 1).wrapping_mul(seed | 1).rotate_left(23)).collect();
-        let buffer = self.hip.malloc(WORDS * size_of::<u64>())?;
-        let known = Known { buffer, words };
-        self.fill(&known)?;
-        Ok(known)
-    }
-
-    fn fill(&self, known: &Known) -> Result<()> {
-        let bytes: Vec<u8> = known.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        Ok(self.hip.copy_to_device(&known.buffer, 0, &bytes)?)
-    }
-
-    /// Launches a `mix` of the buffer with itself.
-    fn mix(&self, stream: &Stream, known: &mut Known, value: u64) -> Result<()> {
-        self.kernels.mix(stream, &known.buffer, &known.buffer, WORDS as u32, value)?;
-        for (i, word) in known.words.iter_mut().enumerate() {
-            *word = mix_step(*word, *word, i as u32, value);
-        }
-        Ok(())
-    }
-
-    /// Launches a `mix` of a buffer with another one.
-    fn mix_with(&self, stream: &Stream, known: &mut Known, other: &Known, value: u64) -> Result<()> {
-        self.kernels.mix(stream, &known.buffer, &other.buffer, WORDS as u32, value)?;
-        for (i, (word, source)) in known.words.iter_mut().zip(&other.words).enumerate() {
-            *word = mix_step(*word, *source, i as u32, value);
-        }
-        Ok(())
-    }
-
-    /// Copies the buffer back, after all work of blocking streams, and compares it.
-    fn compare(&self, known: &Known) -> Result<()> {
-        let mut bytes = vec![0; WORDS * size_of::<u64>()];
-        self.hip.copy_from_device(&mut bytes, &known.buffer, 0)?;
-        compare(&bytes, &known.words)
-    }
-}
-
-fn compare(bytes: &[u8], words: &[u64]) -> Result<()> {
-    let held = bytes.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("8 bytes")));
-    let wrong: Vec<(usize, u64, u64)> = held
-        .zip(words)
-        .enumerate()
-        .filter_map(|(i, (held, word))| (held != *word).then_some((i, held, *word)))
-        .collect();
-    match wrong.first() {
-        None => Ok(()),
-        Some((i, held, word)) => Err(anyhow!(
-            "{} of {} words are wrong: word {i} is {held:#x} and not {word:#x}",
-            wrong.len(),
-            words.len()
-        )),
+        let word = |i: u64| (i + 1).wrapping_mul(seed | 1).rotate_left(23);
+        Known::new(&self.hip, (0..WORDS as u64).map(word).collect())
     }
 }
 
@@ -130,10 +71,10 @@ fn one_stream(machine: &Machine, round: u64) -> Result<()> {
     let stream = machine.hip.stream()?;
     let mut known = machine.known(round + 1)?;
     for value in 0..200 {
-        machine.mix(&stream, &mut known, value)?;
+        known.mix(&machine.kernels, &stream, value)?;
     }
     stream.synchronize()?;
-    machine.compare(&known)
+    known.compare(&machine.hip)
 }
 
 fn events(machine: &Machine, round: u64) -> Result<()> {
@@ -142,19 +83,19 @@ fn events(machine: &Machine, round: u64) -> Result<()> {
     let events = [machine.hip.event()?, machine.hip.event()?];
     for value in 0..60 {
         let (writer, reader) = if value % 2 == 0 { (0, 1) } else { (1, 0) };
-        machine.mix(&streams[writer], &mut known[writer], value)?;
+        known[writer].mix(&machine.kernels, &streams[writer], value)?;
         events[writer].record(&streams[writer])?;
         streams[reader].wait(&events[writer])?;
         let [first, second] = &mut known;
         let (target, source) = if reader == 0 { (first, second) } else { (second, first) };
-        machine.mix_with(&streams[reader], target, source, value)?;
+        target.mix_with(&machine.kernels, &streams[reader], source, value)?;
         // The next round writes the buffer that was just read.
         events[reader].record(&streams[reader])?;
         streams[writer].wait(&events[reader])?;
     }
     events[0].synchronize()?;
     machine.hip.synchronize()?;
-    known.iter().try_for_each(|known| machine.compare(known))
+    known.iter().try_for_each(|known| known.compare(&machine.hip))
 }
 
 fn default_stream(machine: &Machine, round: u64) -> Result<()> {
@@ -163,25 +104,23 @@ fn default_stream(machine: &Machine, round: u64) -> Result<()> {
     for value in 0..60 {
         // Each command waits for the one before it, because one of two neighbours is on the default stream.
         let stream = if value % 2 == 0 { &null } else { &own[value as usize / 2 % 2] };
-        machine.mix(stream, &mut known, value)?;
+        known.mix(&machine.kernels, stream, value)?;
     }
-    machine.compare(&known)
+    known.compare(&machine.hip)
 }
 
 fn copies(machine: &Machine, round: u64) -> Result<()> {
     let stream = machine.hip.stream()?;
     let mut known = machine.known(round + 5)?;
     for value in 0..12u8 {
-        machine.mix(&stream, &mut known, value.into())?;
-        let half = WORDS / 2;
-        stream.memset(&known.buffer, value, half * size_of::<u64>())?;
-        known.words[..half].fill(u64::from_ne_bytes([value; 8]));
-        machine.mix(&stream, &mut known, 77)?;
-        machine.compare(&known)?;
+        known.mix(&machine.kernels, &stream, value.into())?;
+        known.memset(&stream, value, WORDS / 2)?;
+        known.mix(&machine.kernels, &stream, 77)?;
+        known.compare(&machine.hip)?;
         known.words.rotate_left(1);
-        machine.fill(&known)?;
+        known.fill(&machine.hip)?;
     }
-    machine.compare(&known)
+    known.compare(&machine.hip)
 }
 
 fn frees(machine: &Machine, round: u64) -> Result<()> {
@@ -192,13 +131,13 @@ fn frees(machine: &Machine, round: u64) -> Result<()> {
         // The commands behind this kernel have not begun when their memory is freed.
         machine.kernels.busy(&stream, 1_000_000, BusyShape::ONE)?;
         for source in &sources {
-            machine.mix_with(&stream, &mut known, source, value)?;
+            known.mix_with(&machine.kernels, &stream, source, value)?;
         }
         drop(sources);
         // Reuses the freed memory.
         machine.known(value + 200)?;
     }
-    machine.compare(&known)
+    known.compare(&machine.hip)
 }
 
 fn host_memory(machine: &Machine, round: u64) -> Result<()> {
@@ -218,25 +157,7 @@ fn host_memory(machine: &Machine, round: u64) -> Result<()> {
 }
 
 fn arguments(machine: &Machine, round: u64) -> Result<()> {
-    let stream = machine.hip.stream()?;
-    let count = 512;
-    let [a, b, c] = [(); 3].map(|()| machine.hip.malloc(count * size_of::<f32>()));
-    let [mut a, b, mut c] = [a?, b?, c?];
-    let bytes = |f: &dyn Fn(usize) -> f32| (0..count).flat_map(|i| f(i).to_ne_bytes()).collect::<Vec<u8>>();
-    machine.hip.copy_to_device(&a, 0, &bytes(&|i| i as f32))?;
-    machine.hip.copy_to_device(&b, 0, &bytes(&|i| (i + round as usize) as f32))?;
-    // Sums of whole numbers below 2^24 are exact in floats.
-    let steps = 8;
-    for _ in 0..steps {
-        machine.kernels.vector_add(&stream, &a, &b, &c, count as u32)?;
-        std::mem::swap(&mut a, &mut c);
-    }
-    stream.synchronize()?;
-    let mut held = vec![0; count * size_of::<f32>()];
-    machine.hip.copy_from_device(&mut held, &a, 0)?;
-    let expected = bytes(&|i| (i + steps * (i + round as usize)) as f32);
-    ensure!(held == expected, "sums are wrong");
-    Ok(())
+    check_sums(&machine.hip, &machine.kernels, &machine.hip.stream()?, 512, round as usize, 8)
 }
 
 fn threads(machine: &Machine, round: u64) -> Result<()> {
@@ -244,10 +165,10 @@ fn threads(machine: &Machine, round: u64) -> Result<()> {
         let stream = machine.hip.stream()?;
         let mut known = machine.known(round + 10 * number)?;
         for value in 0..50 {
-            machine.mix(&stream, &mut known, value + number)?;
+            known.mix(&machine.kernels, &stream, value + number)?;
         }
         stream.synchronize()?;
-        machine.compare(&known)
+        known.compare(&machine.hip)
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || one(number))).collect();
@@ -264,27 +185,19 @@ fn destroyed_streams(machine: &Machine, round: u64) -> Result<()> {
         let stream = machine.hip.stream()?;
         let mut known = machine.known(round + 30 + number)?;
         for value in 0..20 {
-            machine.mix(&stream, &mut known, value)?;
+            known.mix(&machine.kernels, &stream, value)?;
         }
         // Its work still runs.
         drop(stream);
         all.push(known);
     }
     machine.hip.synchronize()?;
-    all.iter().try_for_each(|known| machine.compare(known))
+    all.iter().try_for_each(|known| known.compare(&machine.hip))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn compare_names_the_first_wrong_word() {
-        let bytes: Vec<u8> = [5u64, 6, 7].into_iter().flat_map(u64::to_ne_bytes).collect();
-        compare(&bytes, &[5, 6, 7]).unwrap();
-        let error = compare(&bytes, &[5, 9, 8]).unwrap_err().to_string();
-        assert_eq!(error, "2 of 3 words are wrong: word 1 is 0x6 and not 0x9");
-    }
 
     #[test]
     fn program_names_are_unique() {

@@ -29,7 +29,7 @@ const RUNNING: u64 = 8;
 /// The pause, besides the length of some kernels, after which nothing is in flight.
 const QUIET: Duration = Duration::from_millis(5);
 
-/// The measurements of a worker.
+/// The measurements of a worker. Its answer must be an object.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     rows: Vec<Row>,
@@ -46,7 +46,7 @@ struct Row {
 
 /// Measures without and with the library.
 pub(super) fn measure(parent: &Parent, shim: &Path) -> Result<Window> {
-    let native: Measured = parent.worker("native", None).context("without the library")?.answer;
+    let (native, _) = parent.worker::<Measured>("native", None).context("without the library")?;
     let environment = [
         ("XSCHED_AUTO_XQUEUE", "ON"),
         // The program decides, so that only its suspensions and the window stop a queue.
@@ -54,7 +54,8 @@ pub(super) fn measure(parent: &Parent, shim: &Path) -> Result<Window> {
         ("XSCHED_KFD_MECHANISM", "off"),
     ];
     let preload = Preload { library: shim, environment: &environment };
-    let shimmed: Measured = parent.worker("library", Some(preload)).context("with the library")?.answer;
+    let worker = parent.worker::<Measured>("library", Some(preload));
+    let (shimmed, _) = worker.context("with the library")?;
     let rows = shimmed.rows.into_iter().map(|row| row.beside(&native)).collect::<Result<_>>()?;
     Ok(Window { rows })
 }

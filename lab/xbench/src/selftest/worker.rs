@@ -2,17 +2,11 @@
 
 use crate::hip::{Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
-use crate::library::Library;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use std::time::{Duration, Instant};
 
 /// The time that the work of one measurement may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Returns the library that is preloaded into this process.
-pub(super) fn library() -> Result<Library> {
-    Library::find().context("the library is not preloaded into its worker")
-}
 
 /// Opens HIP and checks that it has a device.
 pub(super) fn hip() -> Result<Hip> {
@@ -35,7 +29,6 @@ impl NumberedKernels {
         Ok(Self { kernels, word: hip.host_malloc(size_of::<u64>())?, launched: 0 })
     }
 
-    /// Launches a kernel and returns its number.
     pub(super) fn launch(&mut self, stream: &Stream, length: Duration, shape: BusyShape) -> Result<u64> {
         self.launched += 1;
         let length = length.as_nanos() as u64;
@@ -53,7 +46,6 @@ impl NumberedKernels {
         self.word.load_word(0)
     }
 
-    /// Waits until the kernel of this number has ended.
     pub(super) fn await_end(&self, number: u64) -> Result<()> {
         let begin = Instant::now();
         while self.ended() < number {

@@ -1,13 +1,14 @@
 //! The process under the simulated GPU: an `xserver` if one schedules, the programs, a common start and a
 //! common end.
 
-use super::{Files, Program, Session, Watched};
+use super::{Program, Session, Watched};
 use crate::clock::now_ns;
-use crate::files::{read_json, write_json};
-use crate::process::{self, LIBRARY, PATIENCE, POLL, SERVER_PATIENCE, beside, this_program};
+use crate::files::{RunFiles, read_json, write_json};
+use crate::process::{self, LIBRARY, PATIENCE, SERVER_PATIENCE, beside, poll, this_program};
 use crate::server::{Connection, preemption};
-use anyhow::{Result, ensure};
-use clap::{Args, ValueEnum};
+use crate::table::value_name;
+use anyhow::{Context, Result};
+use clap::Args;
 use protocol::control::List;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +30,7 @@ pub struct SessionArgs {
 /// # Errors
 /// A program fails, or does not end.
 pub fn run(args: &SessionArgs) -> Result<()> {
-    let files = Files(&args.dir);
+    let files = RunFiles(&args.dir);
     let session: Session = read_json(&files.session())?;
     let this = this_program()?;
     let server = session.policy.as_ref();
@@ -71,16 +72,14 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     server.map_or(Ok(()), process::Program::terminate)
 }
 
-fn start(this: &Path, session: &Session, program: &Program, files: Files<'_>) -> Result<process::Program> {
+fn start(this: &Path, session: &Session, program: &Program, files: RunFiles<'_>) -> Result<process::Program> {
     let name = &program.name;
     let mut command = Command::new(this);
     command.arg("replay").arg(&program.trace).arg("--gate").arg("--record").arg(files.record(name));
     command.args(["--seconds", &session.seconds.to_string(), "--scale", &program.scale.to_string()]);
     command.args(["--seed", &program.seed.to_string()]);
     if let Some((rate, pattern)) = program.load {
-        let pattern =
-            pattern.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
-        command.args(["--rate", &rate.to_string(), "--arrivals", &pattern]);
+        command.args(["--rate", &rate.to_string(), "--arrivals", &value_name(pattern)]);
         command.args(["--prepare-us", &program.prepare_us.to_string()]);
         if program.hint {
             command.arg("--hint");
@@ -114,20 +113,19 @@ impl Watch {
     /// Reads the state once every program has reported the level that is in force in it.
     fn begin(socket: &Path, programs: &[(&Program, process::Program)]) -> Result<Self> {
         let mut server = Connection::open(socket)?;
-        let end = Instant::now() + SERVER_PATIENCE;
-        loop {
-            let before = server.list()?;
-            let begin = Instant::now();
+        let mut late = "";
+        let found = poll(SERVER_PATIENCE, || {
+            let (before, begin) = (server.list()?, Instant::now());
             let known = |program: &Program, pid: u32| {
                 preemption(&before, pid).is_some_and(|state| program.level == 1 || !state.how.is_empty())
             };
             let unknown = programs.iter().find(|(program, process)| !known(program, process.pid()));
-            let Some((Program { name, .. }, _)) = unknown else {
-                return Ok(Self { server, before, begin });
-            };
-            ensure!(begin < end, "the {name} program has not reported its preemption level to xserver");
-            std::thread::sleep(POLL);
-        }
+            late = unknown.map_or("", |(program, _)| &program.name);
+            Ok(unknown.is_none().then_some((before, begin)))
+        })?;
+        let reported = || format!("the {late} program has not reported its preemption level to xserver");
+        let (before, begin) = found.with_context(reported)?;
+        Ok(Self { server, before, begin })
     }
 
     fn end(mut self) -> Result<Watched> {

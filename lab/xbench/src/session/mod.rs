@@ -10,7 +10,7 @@ mod inner;
 
 pub use inner::{SessionArgs, run};
 
-use crate::files::{read, read_json, scratch, write_json};
+use crate::files::{RunFiles, read, read_json, scratch, write_json};
 use crate::library_log::{Counts, complaints};
 use crate::process;
 use crate::replay::Record;
@@ -27,7 +27,6 @@ use tempfile::TempDir;
 
 /// The number of repetitions of a session in which the device was late.
 const REPEATS: usize = 3;
-/// The files that a session needs beside this program.
 pub(crate) const NEEDED: &[&str] = &["gpu-sim", "xserver", "libshimhip.so"];
 
 /// The contents of `session.json`.
@@ -40,7 +39,6 @@ pub(crate) struct Session {
     pub(crate) policy: Option<Vec<String>>,
 }
 
-/// A program of a session.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Program {
     pub(crate) name: String,
@@ -72,7 +70,6 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Returns the number of decisions.
     pub(crate) fn decisions(&self) -> u64 {
         self.after.server.decisions.saturating_sub(self.before.server.decisions)
     }
@@ -96,44 +93,13 @@ impl Watched {
     }
 }
 
-/// The files of a session in its directory.
-#[derive(Debug, Clone, Copy)]
-struct Files<'a>(&'a Path);
-
-impl Files<'_> {
-    fn session(&self) -> PathBuf {
-        self.0.join("session.json")
-    }
-
-    fn record(&self, program: &str) -> PathBuf {
-        self.0.join(format!("{program}.json"))
-    }
-
-    /// The log of the library in a program.
-    fn log(&self, program: &str) -> PathBuf {
-        self.0.join(format!("{program}.log"))
-    }
-
-    fn watched(&self) -> PathBuf {
-        self.0.join("xserver.watched")
-    }
-
-    fn socket(&self) -> PathBuf {
-        self.0.join("xserver.sock")
-    }
-
-    fn stats(&self) -> PathBuf {
-        self.0.join("gpu-sim.stats")
-    }
-}
-
 impl Session {
     /// Runs the session, and repeats it if the device was late. `this` is this program; `name` is for
     /// messages.
     pub(crate) fn run(&self, this: &Path, gpu: &GpuArgs, name: &str) -> Result<Done> {
         for _ in 0..=REPEATS {
             let scratch = scratch()?;
-            let files = Files(scratch.path());
+            let files = RunFiles(scratch.path());
             write_json(&files.session(), self)?;
             let mut command = gpu_sim(this, gpu.cu_model, gpu.save_us, &files.stats());
             command.arg("session").arg("--dir").arg(files.0);
@@ -164,8 +130,8 @@ pub(crate) struct Done {
 }
 
 impl Done {
-    fn files(&self) -> Files<'_> {
-        Files(self.scratch.path())
+    fn files(&self) -> RunFiles<'_> {
+        RunFiles(self.scratch.path())
     }
 
     /// Returns the record of a program whose inferences have so many commands, and the number of its
@@ -178,7 +144,7 @@ impl Done {
         let record: Record = read_json(&self.files().record(program))?;
         ensure!(!record.requests.is_empty(), "{program} finished nothing");
         ensure!(
-            record.digest == Digest::text(Digest::of(record.inferences(), commands).words()),
+            record.digest == Digest::of(record.inferences(), commands).text(),
             "the digest of {program} is wrong: commands were lost, doubled or run in another order"
         );
         if !self.scheduled {
@@ -202,7 +168,6 @@ impl Done {
         Ok((record, suspensions))
     }
 
-    /// Returns the server's state before and after.
     pub(crate) fn watched(&self) -> Result<Watched> {
         read_json(&self.files().watched())
     }
@@ -221,7 +186,7 @@ mod tests {
             let scratch = scratch().unwrap();
             let done = Done { name: "run".into(), device: stats(true, 1.0), scheduled: true, scratch };
             let request = Request { arrived_us: 0.0, began_us: 0.0, ended_us: 1.0 };
-            let digest = Digest::text(Digest::of(digest_of, 16).words());
+            let digest = Digest::of(digest_of, 16).text();
             let requests = vec![request; requests];
             let record = Record { pid: 1, trace: "t".into(), warm_up: 3, seconds: 1.0, digest, requests };
             write_json(&done.files().record("high"), &record).unwrap();

@@ -1,11 +1,11 @@
 //! Measures kernel times, short kernels and idleness by the host's clock around calls of the HIP runtime.
 
-use super::check::check;
 use super::flag::Flag;
 use crate::clock::microseconds as us;
 use crate::compare::{interleave, median_difference};
-use crate::hip::{Event, Hip, Stream};
-use crate::kernels::{BusyShape, Kernels};
+use crate::contents::{Known, check_sums};
+use crate::hip::Event;
+use crate::kernels::{BusyShape, Opened as Bench};
 use crate::processor_time::process_cpu;
 use crate::stats::Samples;
 use anyhow::{Context, Result, bail};
@@ -34,13 +34,17 @@ impl Plan {
 
 /// The shortest pause that counts as idle.
 pub(super) const IDLE_AFTER: Duration = Duration::from_millis(100);
-/// Duration of one short kernel.
 pub(super) const SHORT_NS: u64 = 2_000;
 /// Short kernels per batch: with what the runtime adds they stay below the 4,096 launches that ROCm 5.2.3
 /// allows in flight, so that all of them can be queued behind one kernel.
 pub(super) const BATCH: usize = 2_500;
 /// Batches per repetition: 5,000 kernels.
 pub(super) const BATCHES: usize = 2;
+
+/// The number of elements that are checked: several work-groups, of which the last is not full.
+const CHECKED: usize = 5_000;
+/// The values of a chain of `mix` kernels, whose result depends on their order and number.
+const CHAIN: [u64; 3] = [3, 1, 2];
 
 /// The time of a kernel of one nominal duration.
 #[derive(Debug, Clone)]
@@ -65,31 +69,31 @@ pub(super) struct SumTime {
     pub(super) host_paced_us: Samples,
 }
 
-/// The device, a stream and the kernels.
-pub(super) struct Bench {
-    pub(super) hip: Hip,
-    pub(super) kernels: Kernels,
-    pub(super) stream: Stream,
-}
-
 impl Bench {
-    /// Loads the kernels on the first device, checks that they compute, and warms everything up.
-    pub(super) fn new(hip: &Hip) -> Result<Self> {
-        let kernels = Kernels::load(hip, 0)?;
-        let stream = hip.stream()?;
-        check(hip, &kernels, &stream)?;
-        let bench = Self { hip: hip.clone(), kernels, stream };
+    /// Checks that the kernels compute, and warms everything up.
+    pub(super) fn warm_up(&self) -> Result<()> {
+        self.check().context("the device computes wrong results")?;
         // The first launches map code and memory, which is not measured.
-        let mut flag = Flag::new(hip)?;
+        let mut flag = Flag::new(&self.hip)?;
         for _ in 0..20 {
-            bench.launch_to_synchronize(0)?;
-            bench.launch_to_store(0, &mut flag)?;
+            self.launch_to_synchronize(0)?;
+            self.launch_to_store(0, &mut flag)?;
         }
-        Ok(bench)
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        check_sums(&self.hip, &self.kernels, &self.stream, CHECKED, 1, 1)?;
+        let mut known = Known::new(&self.hip, (0..CHECKED as u64).map(|i| i * i).collect())?;
+        for value in CHAIN {
+            known.mix(&self.kernels, &self.stream, value)?;
+        }
+        self.stream.synchronize()?;
+        known.compare(&self.hip)
     }
 
     fn busy(&self, duration_ns: u64) -> Result<()> {
-        Ok(self.kernels.busy(&self.stream, duration_ns, BusyShape::ONE)?)
+        self.kernels.busy(&self.stream, duration_ns, BusyShape::ONE)
     }
 
     /// Returns the microseconds from the launch call to the return of `hipStreamSynchronize`.
@@ -136,7 +140,6 @@ impl Bench {
         })
     }
 
-    /// Measures an empty kernel, launch to synchronize.
     pub(super) fn empty_kernel(&self, tries: usize) -> Result<Samples> {
         let times = (0..tries).map(|_| self.launch_to_synchronize(0)).collect::<Result<_>>()?;
         samples(times)

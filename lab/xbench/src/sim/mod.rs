@@ -23,19 +23,19 @@
 //! store of the next one, the runtime's way of waiting (an interrupt, a thread that has to be woken) is slow,
 //! not the kernel.
 
-mod check;
 mod flag;
 mod measure;
 mod wake;
 
 use crate::WrongInput;
-use crate::hip::{Device, Hip};
+use crate::hip::Device;
+use crate::kernels::Opened;
 use crate::processor_time::{OtherLoad, process_cpu};
 use crate::report::{Limit, Report};
-use crate::stats::{Samples, Summary};
+use crate::stats::Samples;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use measure::{Bench, KernelTime, Plan, SumTime};
+use measure::{KernelTime, Plan, SumTime};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -116,13 +116,12 @@ fn respawn(gpu_sim: PathBuf, this: PathBuf, args: &SimArgs) -> Command {
     command
 }
 
-/// All measurements.
 #[derive(Debug)]
 struct Measured {
     device: Device,
     runtime_version: i32,
     supervisor: u32,
-    empty_us: Summary,
+    empty_us: Samples,
     kernels: Vec<KernelTime>,
     sum: SumTime,
     idle_share: f64,
@@ -131,13 +130,10 @@ struct Measured {
 }
 
 fn measure_all(supervisor: u32, plan: Plan) -> Result<Measured> {
-    let hip = Hip::load()?;
-    if hip.device_count()? == 0 {
-        bail!("the HIP runtime sees no device, although {SUPERVISOR} is set");
-    }
-    let bench = Bench::new(&hip)?;
+    let bench = Opened::new("the HIP runtime sees no device, although GPU_SIM_PID is set")?;
+    bench.warm_up()?;
     let others = OtherLoad::start(&[std::process::id(), supervisor])?;
-    let empty_us = bench.empty_kernel(plan.pairs)?.summary();
+    let empty_us = bench.empty_kernel(plan.pairs)?;
     let used_before = process_cpu(supervisor)?;
     let mut kernels = Vec::new();
     for (duration_us, pairs) in [(100, plan.pairs), (500, plan.pairs), (5000, plan.pairs / 5)] {
@@ -152,8 +148,8 @@ fn measure_all(supervisor: u32, plan: Plan) -> Result<Measured> {
         );
     }
     Ok(Measured {
-        device: hip.device(0)?,
-        runtime_version: hip.runtime_version()?,
+        device: bench.hip.device(0)?,
+        runtime_version: bench.hip.runtime_version()?,
         supervisor,
         empty_us,
         kernels,
@@ -164,7 +160,6 @@ fn measure_all(supervisor: u32, plan: Plan) -> Result<Measured> {
     })
 }
 
-/// The output of the command.
 #[derive(Debug, Serialize)]
 struct Outcome {
     command: &'static str,
@@ -201,7 +196,6 @@ impl Outcome {
     }
 }
 
-/// Computes figures and verdicts from the measurements.
 fn judge(measured: &Measured, quick: bool) -> Outcome {
     let mut report = Report::default();
     kernel_figures(&mut report, measured);
@@ -230,8 +224,8 @@ fn judge(measured: &Measured, quick: bool) -> Outcome {
 
 fn kernel_figures(report: &mut Report, measured: &Measured) {
     let empty = &measured.empty_us;
-    report.info("empty_p50", "empty kernel, launch to synchronize, p50", empty.p50, "µs");
-    report.info("empty_p99", "empty kernel, p99", empty.p99, "µs");
+    report.info("empty_p50", "empty kernel, launch to synchronize, p50", empty.median(), "µs");
+    report.info("empty_p99", "empty kernel, p99", empty.percentile(99.0), "µs");
     for kernel in &measured.kernels {
         let names = match kernel.nominal_us as u64 {
             100 => ["kernel_100us", "kernel_100us_stored", "kernel_100us_device"],
@@ -268,31 +262,35 @@ fn sum_figures(report: &mut Report, sum: &SumTime) {
 }
 
 fn wake_figures(report: &mut Report, wake: &WakeTime) {
-    let info = |report: &mut Report, names: [&'static str; 2], what: &str, samples: &Samples| {
-        for (name, percent) in names.into_iter().zip([50.0, 99.0]) {
-            let what = format!("  {what}, p{percent}");
-            report.info(name, what, samples.percentile(percent), "µs");
-        }
-    };
     let what = "idle > 100 ms: packet to the device taking it up";
     let [p50, p99] = [50.0, 99.0].map(|percent| wake.taken_us.percentile(percent));
     report.judged("wake_p99", format!("{what}, p99"), p99, "µs", Limit::at_most(100.0));
     report.info("wake_p50", format!("{what}, p50"), p50, "µs");
-    let names = ["wake_done_p50", "wake_done_p99"];
-    info(report, names, "until the host sees it completed", &wake.cold_us);
-    info(
-        report,
-        ["wake_store_p50", "wake_store_p99"],
-        "until the store to the doorbell is through",
-        &wake.store_us,
-    );
-    info(report, ["warm_p50", "warm_p99"], "the same, device warm, until completed", &wake.warm_us);
-    let names = ["host_thread_p50", "host_thread_p99"];
-    info(report, names, "a sleeping host thread's wake-up, no GPU", &wake.host_thread_us);
-    let names = ["launch_idle_p50", "launch_idle_p99"];
-    info(report, names, "HIP launch call to kernel's store, idle", &wake.launch_cold_us);
-    let names = ["launch_warm_p50", "launch_warm_p99"];
-    info(report, names, "HIP launch call to kernel's store, warm", &wake.launch_warm_us);
+    let others = [
+        (["wake_done_p50", "wake_done_p99"], "until the host sees it completed", &wake.cold_us),
+        (["wake_store_p50", "wake_store_p99"], "until the store to the doorbell is through", &wake.store_us),
+        (["warm_p50", "warm_p99"], "the same, device warm, until completed", &wake.warm_us),
+        (
+            ["host_thread_p50", "host_thread_p99"],
+            "a sleeping host thread's wake-up, no GPU",
+            &wake.host_thread_us,
+        ),
+        (
+            ["launch_idle_p50", "launch_idle_p99"],
+            "HIP launch call to kernel's store, idle",
+            &wake.launch_cold_us,
+        ),
+        (
+            ["launch_warm_p50", "launch_warm_p99"],
+            "HIP launch call to kernel's store, warm",
+            &wake.launch_warm_us,
+        ),
+    ];
+    for (names, what, samples) in others {
+        for (name, percent) in names.into_iter().zip([50.0, 99.0]) {
+            report.info(name, format!("  {what}, p{percent}"), samples.percentile(percent), "µs");
+        }
+    }
 }
 
 #[cfg(test)]

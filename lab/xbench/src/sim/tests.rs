@@ -18,7 +18,7 @@ fn measured() -> Measured {
         },
         runtime_version: 50_221_153,
         supervisor: 7,
-        empty_us: samples(&[40.0, 41.0, 90.0]).summary(),
+        empty_us: samples(&[40.0, 41.0, 90.0]),
         kernels: vec![kernel(100.0), kernel(500.0), kernel(5000.0)],
         sum: SumTime { ratio: samples(&[1.01]), host_paced_us: samples(&[4.0]) },
         idle_share: 0.004,

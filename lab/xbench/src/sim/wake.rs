@@ -1,9 +1,10 @@
 //! Measures the time until a device that was idle for more than 100 ms sees the next dispatch.
 
 use super::flag::Flag;
-use super::measure::{Bench, IDLE_AFTER, samples};
+use super::measure::{IDLE_AFTER, samples};
 use crate::clock::{microseconds as us, now_ns};
 use crate::hsa::BarrierQueue;
+use crate::kernels::Opened as Bench;
 use crate::stats::Samples;
 use anyhow::{Context, Result, bail};
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The time limit of a dispatch.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The number of tries for each try through HIP.
 const LAUNCH_EVERY: usize = 4;

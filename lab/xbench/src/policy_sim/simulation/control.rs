@@ -123,7 +123,6 @@ impl Simulation<'_> {
         devices.into_iter().map(|(_, left)| left).max().unwrap_or(0)
     }
 
-    /// Evicts the launched work of an entity.
     pub(super) fn evict(&mut self, index: usize) {
         for queue in &mut self.queues[self.entities[index].queues.clone()] {
             let Some(head) = queue.head.filter(|_| queue.on_device) else { continue };

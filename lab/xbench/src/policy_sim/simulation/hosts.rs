@@ -5,7 +5,6 @@ use crate::policy_sim::device::Head;
 use crate::policy_sim::events::Event;
 
 impl Simulation<'_> {
-    /// Handles the arrival of a request.
     pub(super) fn arrive(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let request = client.recipe.draw(self.now, &mut client.random);
@@ -115,7 +114,6 @@ impl Simulation<'_> {
         lane.busy_until = lane.busy_until.max(self.now + report);
     }
 
-    /// Launches the kernels of a queue that may be launched.
     pub(super) fn launch(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         let permission = self.entities[queue.entity].permission;
@@ -157,7 +155,6 @@ impl Simulation<'_> {
         state.changed = true;
     }
 
-    /// Handles the end of the first kernel of a queue.
     pub(super) fn end(&mut self, index: usize) {
         let queue = &mut self.queues[index];
         (queue.head, queue.on_device) = (None, false);

@@ -26,7 +26,6 @@ use protocol::operation::Window;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// The parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setting<'a> {
     pub case: &'a Case,
@@ -93,7 +92,7 @@ struct Queue {
 }
 
 /// A host thread with the queues that it launches into.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lane {
     client: usize,
     queues: Range<usize>,
@@ -212,7 +211,6 @@ struct Simulation<'a> {
 }
 
 impl Setting<'_> {
-    /// Runs the simulation.
     pub fn run(&self) -> Run {
         let end = nanos(self.case.workload.duration_s * 1e6);
         let mut simulation = Simulation::new(self);
@@ -238,14 +236,7 @@ impl<'a> Simulation<'a> {
             for (place, on) in client.queues.iter().enumerate() {
                 if place == 0 || client.dispatch == Dispatch::Turns {
                     let queues = queues.len()..queues.len();
-                    lanes.push(Lane {
-                        client: index,
-                        queues,
-                        request: None,
-                        next: 0,
-                        outstanding: 0,
-                        busy_until: 0,
-                    });
+                    lanes.push(Lane { client: index, queues, ..Lane::default() });
                 }
                 if scope == Scope::Local || place == 0 {
                     entities.push(Entity {
@@ -379,14 +370,12 @@ impl<'a> Simulation<'a> {
         self.schedule_devices();
     }
 
-    /// Schedules the next regular decision of a server.
     fn beat(&mut self) {
         if self.filtered && self.costs.heartbeat > 0 {
             self.events.push(self.now + self.costs.heartbeat, Event::Heartbeat);
         }
     }
 
-    /// Updates the scheduled events of the devices.
     fn schedule_devices(&mut self) {
         for (index, state) in self.devices.iter_mut().enumerate().filter(|(_, state)| state.changed) {
             state.changed = false;

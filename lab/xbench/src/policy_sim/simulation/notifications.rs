@@ -14,7 +14,6 @@ pub(super) enum Seen {
 }
 
 impl Queue {
-    /// Returns the current state as the scheduler sees it.
     fn state(&self) -> Seen {
         match self.ready {
             true => Seen::Ready,
@@ -93,7 +92,6 @@ impl Simulation<'_> {
         self.executing(entity).filter(move |queue| self.counted(queue, linger))
     }
 
-    /// Returns the queues of an entity that may execute.
     fn executing(&self, entity: usize) -> impl Iterator<Item = &Queue> {
         let queues = &self.queues[self.entities[entity].queues.clone()];
         queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE)

@@ -1,0 +1,31 @@
+//! The properties of a device.
+
+use std::ffi::CStr;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// The marketing name; empty where the runtime has none.
+    pub name: String,
+    /// The full target id, such as `gfx90a:sramecc+:xnack-`.
+    pub arch: String,
+    pub compute_units: u32,
+    /// The device memory in bytes.
+    pub memory: u64,
+}
+
+impl Device {
+    /// Returns the title for people: `AMD Instinct MI210 (gfx90a:sramecc+:xnack-)`.
+    pub fn title(&self) -> String {
+        match self.name.as_str() {
+            "" => self.arch.clone(),
+            name => format!("{name} ({})", self.arch),
+        }
+    }
+}
+
+/// Returns the text of a fixed-size C string field.
+pub(super) fn text_of(field: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = field.iter().map(|c| c.cast_unsigned()).collect();
+    let text = CStr::from_bytes_until_nul(&bytes).map(CStr::to_bytes).unwrap_or(&bytes);
+    String::from_utf8_lossy(text).into_owned()
+}
