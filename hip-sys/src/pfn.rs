@@ -57,8 +57,6 @@ pub struct Prototype {
     pub streams: &'static [&'static str],
     /// Names and types of the arguments.
     pub arguments: &'static [(&'static str, &'static str)],
-    /// Type of the result.
-    pub result: &'static str,
 }
 
 macro_rules! scope {
@@ -93,7 +91,6 @@ macro_rules! data {
             scope: scope!($scope),
             streams: &[$(stringify!($stream)),*],
             arguments: &[$((stringify!($argument), stringify!($type))),*],
-            result: stringify!($result),
         }),*]
     };
 }

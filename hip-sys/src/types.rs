@@ -60,12 +60,6 @@ macro_rules! handles {
                 self.0.is_null()
             }
         }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self::NULL
-            }
-        }
     )*};
 }
 
@@ -80,8 +74,6 @@ handles! {
     hipFunction_t;
     /// A loaded library (7.2 and later).
     hipLibrary_t;
-    /// A kernel of a library (7.2 and later).
-    hipKernel_t;
     /// A graph template.
     hipGraph_t;
     /// An executable graph.
@@ -126,11 +118,6 @@ impl hipStream_t {
     }
 }
 
-/// The default stream of a device, by its explicit name.
-pub const hipStreamLegacy: hipStream_t = hipStream_t::LEGACY;
-/// The calling thread's own default stream.
-pub const hipStreamPerThread: hipStream_t = hipStream_t::PER_THREAD;
-
 /// An array that is only read.
 pub type hipArray_const_t = hipArray_t;
 /// A mipmapped array that is only read.
@@ -157,24 +144,16 @@ foreign_enums! {
     }
     /// The permitted calls of other threads while a thread captures.
     hipStreamCaptureMode {
-        hipStreamCaptureModeGlobal = 0,
-        hipStreamCaptureModeThreadLocal = 1,
         hipStreamCaptureModeRelaxed = 2,
     }
     /// State of a stream's capture.
     hipStreamCaptureStatus {
         hipStreamCaptureStatusNone = 0,
-        hipStreamCaptureStatusActive = 1,
-        hipStreamCaptureStatusInvalidated = 2,
     }
     /// Kind of memory behind a pointer. Its values changed with 6.0: see [`hipMemoryType::kind`].
     hipMemoryType {}
     /// A limit of a device.
-    hipLimit_t {
-        hipLimitStackSize = 0,
-        hipLimitPrintfFifoSize = 1,
-        hipLimitMallocHeapSize = 2,
-    }
+    hipLimit_t {}
     /// The key of a launch or stream attribute.
     hipLaunchAttributeID {
         hipLaunchAttributeCooperative = 2,
@@ -192,7 +171,6 @@ foreign_enums! {
     hipMemPoolAttr {
         hipMemPoolReuseFollowEventDependencies = 1,
         hipMemPoolAttrReservedMemCurrent = 5,
-        hipMemPoolAttrReleaseThreshold = 4,
     }
     /// An option for loading a module.
     hipJitOption {}
@@ -205,17 +183,9 @@ foreign_enums! {
     /// The reason why a graph could not be instantiated.
     hipGraphInstantiateResult {}
     /// Result of `hipGetDriverEntryPoint`.
-    hipDriverEntryPointQueryResult {
-        hipDriverEntryPointSuccess = 0,
-        hipDriverEntryPointSymbolNotFound = 1,
-        hipDriverEntryPointVersionNotSufficent = 2,
-    }
+    hipDriverEntryPointQueryResult {}
     /// Result of `hipGetProcAddress`.
-    hipDriverProcAddressQueryResult {
-        HIP_GET_PROC_ADDRESS_SUCCESS = 0,
-        HIP_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
-        HIP_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2,
-    }
+    hipDriverProcAddressQueryResult {}
     /// Result of a function of the run-time compiler.
     hiprtcResult {
         HIPRTC_SUCCESS = 0,
@@ -269,8 +239,6 @@ pub const hipStreamNonBlocking: c_uint = 1;
 
 /// Flags of `hipEventCreateWithFlags`: none.
 pub const hipEventDefault: c_uint = 0;
-/// The event is waited for without spinning.
-pub const hipEventBlockingSync: c_uint = 1;
 /// The event takes no time stamp.
 pub const hipEventDisableTiming: c_uint = 2;
 /// The event can be shared with another process.
@@ -279,25 +247,7 @@ pub const hipEventInterprocess: c_uint = 4;
 pub const hipEventDisableSystemFence: c_uint = 0x2000_0000;
 /// Recording releases to the device only.
 pub const hipEventReleaseToDevice: c_uint = 0x4000_0000;
-/// Recording releases to the system.
-pub const hipEventReleaseToSystem: c_uint = 0x8000_0000;
 
-/// Flag of `hipEventRecordWithFlags`: a node of its own in a captured graph.
-pub const hipEventRecordExternal: c_uint = 1;
-/// Flag of `hipStreamWaitEvent`: a node of its own in a captured graph.
-pub const hipEventWaitExternal: c_uint = 1;
-
-/// Flags of `hipHostMalloc`: none.
-pub const hipHostMallocDefault: c_uint = 0;
-/// Flags of `hipHostMalloc`: pinned for all contexts.
-pub const hipHostMallocPortable: c_uint = 1;
-/// Flags of `hipHostMalloc`: mapped for the device.
-pub const hipHostMallocMapped: c_uint = 2;
-/// Flags of `hipHostRegister`: none.
-pub const hipHostRegisterDefault: c_uint = 0;
-
-/// Flag of a multi-device launch: do not wait for the streams before it.
-pub const hipCooperativeLaunchMultiDeviceNoPreSync: c_uint = 1;
 /// Flag of a multi-device launch: do not wait for the streams after it.
 pub const hipCooperativeLaunchMultiDeviceNoPostSync: c_uint = 2;
 
@@ -316,7 +266,7 @@ mod tests {
     fn default_streams() {
         assert!(hipStream_t::NULL.is_legacy_default() && hipStream_t::LEGACY.is_legacy_default());
         assert!(!hipStream_t::PER_THREAD.is_legacy_default());
-        assert_eq!(hipStream_t::from_raw(2), hipStreamPerThread);
+        assert_eq!(hipStream_t::from_raw(2), hipStream_t::PER_THREAD);
         assert_eq!(hipStream_t::LEGACY.as_raw(), 1);
     }
 

@@ -139,8 +139,8 @@ impl Function {
     }
 
     /// Returns true if handle 0 means the calling thread's own stream (the `_spt` twins).
-    pub fn is_per_thread(&self) -> bool {
-        self.name.ends_with("_spt")
+    pub const fn is_per_thread(&self) -> bool {
+        matches!(self.name.as_bytes(), [.., b'_', b's', b'p', b't'])
     }
 }
 

@@ -36,7 +36,6 @@ impl<F: Copy> Call<F> {
         Self { entry, class, signature: PhantomData }
     }
 
-    /// Returns the function's class.
     #[inline(always)]
     pub(crate) fn class(&self) -> Class {
         self.class

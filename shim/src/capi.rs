@@ -7,11 +7,9 @@
 use crate::process::streams::{self, Stream};
 use crate::process::this_process::PREEMPTION;
 use crate::process::{self, Process};
-use crate::thread::Thread;
-use crate::{lifecycle, startup};
-use agent::{Decider, errno};
+use crate::startup;
+use agent::Decider;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
-use interception::Class;
 use policies::registry;
 use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag};
 use protocol::config::SchedulerKind;
@@ -87,19 +85,7 @@ type Outcome = Result<(), XResult>;
 /// Runs the body of a function of the interface, as inside the runtime, after the library has started.
 /// Returns its result as a number.
 fn run(body: impl FnOnce() -> Outcome) -> c_int {
-    let thread = Thread::current();
-    let outcome = errno::kept(|| {
-        thread.inside(|| {
-            if !(lifecycle::is_ready() || startup::ready_for(Class::Lifecycle)) {
-                return Err(XResult::ErrorNotSupported);
-            }
-            body()
-        })
-    });
-    match outcome {
-        Ok(()) => XResult::Success.number(),
-        Err(error) => error.number(),
-    }
+    startup::started(XResult::ErrorNotSupported, body).err().unwrap_or(XResult::Success).number()
 }
 
 /// Returns the process, which the first call makes.
@@ -107,14 +93,12 @@ fn process() -> Result<&'static Process, XResult> {
     startup::start_queues().ok_or(XResult::ErrorHardware)
 }
 
-/// Returns the hardware queue with this handle.
 fn hardware_queue(handle: u64) -> Result<(&'static Process, &'static Stream), XResult> {
     let process = process::get().ok_or(XResult::ErrorNotFound)?;
     let stream = process.wrapped.lock().get(&handle).copied();
     stream.map(|stream| (process, stream)).ok_or(XResult::ErrorNotFound)
 }
 
-/// Returns the XQueue with this handle.
 fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>), XResult> {
     let process = process::get().filter(|_| handle != 0).ok_or(XResult::ErrorNotFound)?;
     let queued = process.queued.lock();

@@ -83,7 +83,6 @@ pub(crate) fn finish_start(enabled: bool) {
     word().store(if enabled { READY } else { DISABLED }, Ordering::Release);
 }
 
-/// Disables the library if it is in force.
 pub(crate) fn disable() {
     change(READY, DISABLED);
 }

@@ -89,7 +89,6 @@ pub(crate) fn install(config: &Config) -> bool {
     true
 }
 
-/// Writes lines up to this level, from now on.
 pub(crate) fn set_level(config: &Config) {
     LEVEL.store(config.log_level as u8, Ordering::Relaxed);
 }
@@ -113,7 +112,6 @@ pub(crate) fn aim(config: &Config) {
     }
 }
 
-/// Returns true if lines of this level are written.
 pub(crate) fn is_enabled(level: LogLevel) -> bool {
     level as u8 <= LEVEL.load(Ordering::Relaxed)
 }

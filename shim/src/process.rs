@@ -19,7 +19,6 @@ pub(crate) mod slow_path;
 pub(crate) mod streams;
 pub(crate) mod this_process;
 
-use crate::interpose::loader::Object;
 use crate::lifecycle;
 use crate::thread::Thread;
 use agent::{EvictionPause, Scheduler};
@@ -34,13 +33,12 @@ use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::{HipDevice, HipQueue};
 use hal_hip::real::RuntimeFunctions;
-use hip_sys::types::hipStream_t;
 use host::thread_qos;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
 use protocol::config::{Config, TestMode};
 use std::collections::{BTreeSet, HashMap};
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::c_int;
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -71,22 +69,17 @@ pub(crate) struct Process {
     pub(crate) events: Events,
     pub(crate) graphs: Graphs,
     pub(crate) pools: Pools,
-    /// The cooperative launches that the runtime has accepted.
     pub(crate) cooperative: CooperativeCache,
     /// The devices to which the runtime has accepted a prefetch, and so accepts all; -1 is the host.
     pub(crate) prefetches: Mutex<BTreeSet<c_int>>,
-    /// The occupancy functions, if the runtime has them.
     pub(crate) occupancy: Option<occupancy::Functions>,
-    /// The functions that return kernel names, if the runtime has them.
     pub(crate) names: Option<slow_path::Names>,
-    /// The kernels that were registered past us.
     pub(crate) past: past::Past,
     /// True if a stream can wait for a value in any memory, not only in signals.
     pub(crate) waits_anywhere: bool,
     pub(crate) scheduler: Scheduler,
     pub(crate) devices: Devices,
     pub(crate) architectures: Architectures,
-    /// The default stream of each device.
     pub(crate) defaults: Vec<&'static Stream>,
     /// The streams that have a queue.
     pub(crate) queued: Mutex<Vec<&'static Stream>>,
@@ -192,7 +185,6 @@ impl fmt::Display for Totals {
 }
 
 impl Base {
-    /// Returns the configuration.
     pub(crate) fn config(&self) -> &'static Config {
         // SAFETY: the pointer was leaked by `begin` or `set_config`.
         unsafe { &*self.config.load(Ordering::Acquire) }
@@ -262,12 +254,11 @@ impl Process {
             defaults,
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(HashMap::new()),
-            captures: Captures::new(),
+            captures: Captures::default(),
             made: AtomicUsize::new(0),
         }
     }
 
-    /// Returns the launch window of the configuration.
     pub(crate) fn launch_config(&self) -> LaunchConfig {
         let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         match self.base.config().auto.launch_config() {
@@ -300,19 +291,6 @@ impl Process {
     /// Restores all hardware queues for a call that must find none evicted, until the result is dropped.
     pub(crate) fn pause_evictions(&self) -> Option<EvictionPause<'_>> {
         self.scheduler.pause_evictions(&self.domain)
-    }
-
-    /// Looks for the kernel of a host function that was registered past us. Returns true if it is known now.
-    /// `stream` is one of the runtime's own, and `calls_us` returns true if an object's references to a
-    /// function lead to this library.
-    pub(crate) fn note_past(
-        &self,
-        stream: hipStream_t,
-        function: *const c_void,
-        calls_us: impl FnOnce(&Object, &CStr) -> bool,
-    ) -> bool {
-        let Some(names) = self.names else { return false };
-        self.past.note(names, &self.base.kernels, stream, function, calls_us)
     }
 
     /// Waits until everything of the scope that was submitted so far is launched. Inside a callback it does

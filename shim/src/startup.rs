@@ -8,8 +8,9 @@ use crate::interpose::entry::Entry;
 use crate::interpose::runtime;
 use crate::process::this_process::PREEMPTION;
 use crate::process::{self, Process, slow_path};
+use crate::thread::Thread;
 use crate::{environment, lifecycle, log, summary};
-use agent::Scheduler;
+use agent::{Scheduler, errno};
 use interception::Class;
 use protocol::config::{Config, LogLevel, SchedulerKind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,13 @@ pub(crate) fn ready_for(class: Class) -> bool {
         start();
     }
     lifecycle::is_ready()
+}
+
+/// Runs the body of a function of the C interface as inside the runtime, after the library has started;
+/// `otherwise` is the error if it has not.
+pub(crate) fn started<E>(otherwise: E, body: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    let is_ready = || lifecycle::is_ready() || ready_for(Class::Lifecycle);
+    errno::kept(|| Thread::current().inside(|| if is_ready() { body() } else { Err(otherwise) }))
 }
 
 /// Reads the configuration. Runs once in a process, on the thread of the first hook.
@@ -56,7 +64,6 @@ fn start() {
     runtime::log_pending();
 }
 
-/// Returns the preemption level that the configuration requests.
 fn level(config: &Config) -> u8 {
     if config.auto.enabled { config.auto.level } else { 1 }
 }

@@ -77,7 +77,6 @@ pub(crate) fn clear() {
     }
 }
 
-/// Returns the count of a class over all threads.
 fn total(class: Class) -> u64 {
     COUNTERS
         .iter()
@@ -98,7 +97,6 @@ impl fmt::Display for Totals {
     }
 }
 
-/// Logs the counts.
 pub(crate) fn log() {
     tracing::debug!("calls {Totals}");
 }

@@ -71,26 +71,25 @@ impl Thread {
         self.depth.set(1);
     }
 
-    /// Runs a callback of the program.
     pub(crate) fn call_back<R>(&self, body: impl FnOnce() -> R) -> R {
-        let (depth, nested) = (self.depth.replace(0), self.in_callback.replace(true));
-        let result = body();
-        self.depth.set(depth);
-        self.in_callback.set(nested);
-        result
+        self.outside(&self.in_callback, true, body)
     }
 
     /// Runs `body`, in which the runtime makes the program's launch of this host function through its own
     /// export. That launch counts as the program's call.
     pub(crate) fn launching<R>(&self, function: *const c_void, body: impl FnOnce() -> R) -> R {
-        let (depth, launches) = (self.depth.replace(0), self.launches.replace(function));
+        self.outside(&self.launches, function, body)
+    }
+
+    /// Runs `body` as outside the runtime, and with this value in the cell.
+    fn outside<T, R>(&self, cell: &Cell<T>, value: T, body: impl FnOnce() -> R) -> R {
+        let (depth, before) = (self.depth.replace(0), cell.replace(value));
         let result = body();
         self.depth.set(depth);
-        self.launches.set(launches);
+        cell.set(before);
         result
     }
 
-    /// Returns the host function that the runtime launches through its own export, or null.
     pub(crate) fn launches(&self) -> *const c_void {
         self.launches.get()
     }
@@ -100,7 +99,6 @@ impl Thread {
         summary::of(self.counters.get(), class)
     }
 
-    /// Returns true while the runtime calls a function of the program on this thread.
     #[inline(always)]
     pub(crate) fn is_in_callback(&self) -> bool {
         self.in_callback.get()
@@ -123,12 +121,10 @@ impl Thread {
         }
     }
 
-    /// Returns the kept error and its placeholder.
     pub(crate) fn error(&self) -> (u32, u32) {
         self.error.get()
     }
 
-    /// Counts one call.
     #[inline(always)]
     pub(crate) fn count(&self, class: Class) {
         let mut counters = self.counters.get();

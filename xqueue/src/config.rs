@@ -23,9 +23,9 @@ pub enum LaunchConfig {
 
 impl LaunchConfig {
     /// The threshold where only the batch size is set.
-    pub const DEFAULT_THRESHOLD: u32 = 16;
+    const DEFAULT_THRESHOLD: u32 = 16;
     /// The batch size where only the threshold is set.
-    pub const DEFAULT_BATCH: u32 = 8;
+    const DEFAULT_BATCH: u32 = 8;
 
     /// Converts the user's settings; values out of range are clamped.
     pub fn from_settings(threshold: Option<u32>, batch: Option<u32>) -> Self {

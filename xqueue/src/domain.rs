@@ -32,34 +32,6 @@ pub struct Snapshot(Vec<(Arc<XQueue>, CompletionSnapshot)>);
 
 /// The queues of one process, in one launch order. Dropping it ends all of them: what is pending is
 /// discarded, the threads are joined.
-///
-/// ```
-/// # use std::sync::Arc;
-/// # use xqueue::*;
-/// # struct Gpu;
-/// # impl HwDevice for Gpu {
-/// #     fn enter(&self) {}
-/// # }
-/// # struct Stream;
-/// # impl HwQueue for Stream {
-/// #     fn record_marker(&self) -> Result<Marker, HwError> { Ok(Marker(1)) }
-/// #     fn query_marker(&self, _: Marker) -> Result<bool, HwError> { Ok(true) }
-/// #     fn release_marker(&self, _: Marker) {}
-/// #     fn synchronize(&self) -> HwResult { Ok(()) }
-/// # }
-/// let domain = Domain::new(Config::default(), Arc::new(NullObserver));
-/// domain.add_device(DeviceId(0), Arc::new(Gpu));
-/// let queue = domain.create_queue(DeviceId(0), Arc::new(Stream), QueueConfig::default());
-/// let queue = queue.expect("the device is known");
-///
-/// // Suspend every queue of the process.
-/// domain.store_permission(Permission::new(1, false, false, 1));
-/// assert!(!queue.may_run());
-/// domain.store_permission(Permission::unlimited());
-/// // Wait until everything submitted so far is launched.
-/// domain.wait_launched(Scope::Process, Ticket::NONE);
-/// assert!(!domain.has_pending());
-/// ```
 pub struct Domain {
     core: Arc<Core>,
 }
@@ -108,10 +80,7 @@ impl Domain {
     /// Returns all queues that exist, by device and in the order of their creation.
     pub fn queues(&self) -> Vec<Arc<XQueue>> {
         let mut all = Vec::new();
-        self.core.each_queue(Scope::Process, |queue| {
-            all.push(queue.clone());
-            true
-        });
+        self.core.for_each_queue(|queue| all.push(queue.clone()));
         all
     }
 
@@ -183,10 +152,7 @@ impl Domain {
     pub fn show_progress(&self, show: bool) {
         let spacing = if show { DENSE } else { SPARSE };
         if self.core.marker_spacing.swap(spacing, Ordering::Relaxed) != spacing && show {
-            self.core.each_queue(Scope::Process, |queue| {
-                queue.hot.flight.request_marker();
-                true
-            });
+            self.core.for_each_queue(|queue| queue.hot.flight.request_marker());
         }
     }
 
@@ -194,7 +160,7 @@ impl Domain {
     /// call to the hardware.
     pub fn outstanding(&self) -> Outstanding {
         let mut all = Outstanding { commands: 0, launching: false, remaining: Some(Duration::ZERO) };
-        self.core.each_queue(Scope::Process, |queue| {
+        self.core.for_each_queue(|queue| {
             // The lock first: a launch that is counted by the second read has released the lock by then.
             all.launching |= queue.hot.submit.is_held();
             let commands = queue.hot.flight.in_flight();
@@ -203,7 +169,6 @@ impl Domain {
                 let flight = &queue.hot.flight;
                 all.remaining = all.remaining.zip(flight.remaining()).map(|(sum, this)| sum + this);
             }
-            true
         });
         all
     }
@@ -237,10 +202,7 @@ impl Domain {
     /// Forgets the times observed so far: the process's hardware queues are being evicted or restored, and
     /// interrupted commands show neither how long they take nor when they end.
     pub fn forget_times(&self) {
-        self.core.each_queue(Scope::Process, |queue| {
-            queue.hot.flight.forget_times();
-            true
-        });
+        self.core.for_each_queue(|queue| queue.hot.flight.forget_times());
     }
 
     /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue
@@ -258,10 +220,7 @@ impl Domain {
     /// Accounts for a change of the permission word and wakes the threads that may launch now. Never waits
     /// for a launch; fit for a thread that must not call the hardware.
     pub fn permission_changed(&self) {
-        self.core.each_queue(Scope::Process, |queue| {
-            queue.note_permission();
-            true
-        });
+        self.core.for_each_queue(|queue| queue.note_permission());
         self.core.wake_all();
     }
 

@@ -1,6 +1,5 @@
 //! Errors as values. The crate passes on the codes of the hardware API and invents none.
 
-use std::fmt;
 use std::num::NonZeroU32;
 
 /// An error code of the hardware API, as the real call returned it. The crate does not interpret it.
@@ -22,14 +21,6 @@ impl HwError {
     }
 }
 
-impl fmt::Display for HwError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "hardware error {}", self.0)
-    }
-}
-
-impl std::error::Error for HwError {}
-
 /// The result of a call to the hardware API. It has the size of one `u32`, so that passing it on costs
 /// nothing.
 pub type HwResult = Result<(), HwError>;
@@ -37,10 +28,7 @@ pub type HwResult = Result<(), HwError>;
 /// Converts a status code of the hardware API (zero is success) into a result.
 #[inline]
 pub fn hw_result(code: u32) -> HwResult {
-    match HwError::from_code(code) {
-        None => Ok(()),
-        Some(error) => Err(error),
-    }
+    HwError::from_code(code).map_or(Ok(()), Err)
 }
 
 /// The reason why a command did not reach the hardware queue.
@@ -51,14 +39,3 @@ pub enum SubmitError {
     /// The command was discarded by [`crate::XQueue::resume`] with [`crate::ResumeFlags::DROP_COMMANDS`].
     Dropped,
 }
-
-impl fmt::Display for SubmitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Closed => "the XQueue has been destroyed",
-            Self::Dropped => "the command was dropped",
-        })
-    }
-}
-
-impl std::error::Error for SubmitError {}

@@ -71,7 +71,6 @@ fn index_and_tag(spread: u64) -> (usize, u64) {
     ((spread >> 20) as usize % SLOTS, (spread >> 36) | 1)
 }
 
-/// The estimate of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) nanos: u64,
@@ -84,7 +83,6 @@ impl Estimates {
         Self { slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(), recent: Mutex::new(HashMap::new()) }
     }
 
-    /// Returns the estimate, where one is known.
     #[inline]
     pub(crate) fn get(&self, key: CostKey) -> Option<Estimate> {
         if key == CostKey::UNKNOWN {

@@ -1,5 +1,6 @@
 //! The contract with the hardware layer: the traits that it implements ([`HwDevice`], [`HwQueue`],
-//! [`HwCommand`], [`Observer`]) and the guarantees on which it may rely. There is no implementation here.
+//! [`HwCommand`], [`Observer`]) and the guarantees on which it may rely. There is no implementation here, but
+//! an example in the crate's documentation.
 //!
 //! The documentation of each method names the calling threads, the locks that they hold, and whether it may
 //! block. The *submit lock* is the right to launch on one queue: its holder is the only thread inside a
@@ -32,18 +33,6 @@ pub struct Footprint {
 }
 
 /// A device, whose queues are served by one worker.
-///
-/// ```
-/// use xqueue::HwDevice;
-///
-/// struct Gpu(u32);
-///
-/// impl HwDevice for Gpu {
-///     fn enter(&self) {
-///         // Here: make `self.0` the current device of the calling thread.
-///     }
-/// }
-/// ```
 pub trait HwDevice: Send + Sync {
     /// Prepares the calling thread. Called on the worker's thread before its first launch, and on the
     /// watcher's before it checks a queue of another device than the last one. Handle 0 means the current
@@ -57,26 +46,6 @@ pub trait HwDevice: Send + Sync {
 ///
 /// Launches come through [`HwCommand::launch`] or through the closures given to [`crate::XQueue::try_direct`]
 /// and [`crate::XQueue::submit_in_order`], never through this trait.
-///
-/// ```
-/// use xqueue::{HwError, HwQueue, HwResult, Marker};
-///
-/// /// A queue that completes everything at once.
-/// struct Instant;
-///
-/// impl HwQueue for Instant {
-///     fn record_marker(&self) -> Result<Marker, HwError> {
-///         Ok(Marker(1))
-///     }
-///     fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
-///         Ok(true)
-///     }
-///     fn release_marker(&self, _: Marker) {}
-///     fn synchronize(&self) -> HwResult {
-///         Ok(())
-///     }
-/// }
-/// ```
 pub trait HwQueue: Send + Sync {
     /// Records a marker behind everything launched so far: timing disabled, no system-scope release.
     ///
@@ -109,24 +78,6 @@ pub trait HwQueue: Send + Sync {
 }
 
 /// A deferred command: owns copies of all that its launch needs.
-///
-/// ```
-/// use xqueue::{HwCommand, HwQueue, HwResult};
-///
-/// struct Fill {
-///     byte: u8,
-/// }
-///
-/// impl HwCommand for Fill {
-///     fn launch(&mut self, _queue: &dyn HwQueue) -> HwResult {
-///         // Here: the real call, with `self.byte`.
-///         Ok(())
-///     }
-///     fn name(&self) -> &str {
-///         "fill"
-///     }
-/// }
-/// ```
 pub trait HwCommand: Send {
     /// Makes the real call. Called exactly once, unless [`HwCommand::discard`] is called instead, on the
     /// worker's thread and under the submit lock of the queue. May block as long as the runtime likes. The
@@ -155,23 +106,6 @@ pub trait HwCommand: Send {
 /// Both methods are called under the locks of the queue, one at a time for one queue and in the order of the
 /// changes. They store, and at most wake a thread. They must not block and must not call into this crate, not
 /// even a getter of `XQueue`.
-///
-/// ```
-/// use std::sync::atomic::{AtomicUsize, Ordering};
-/// use xqueue::{Observer, QueueId};
-///
-/// #[derive(Default)]
-/// struct ReadyCount(AtomicUsize);
-///
-/// impl Observer for ReadyCount {
-///     fn turned_ready(&self, _: QueueId, _tag: usize) {
-///         self.0.fetch_add(1, Ordering::Relaxed);
-///     }
-///     fn turned_idle(&self, _: QueueId, _tag: usize) {
-///         self.0.fetch_sub(1, Ordering::Relaxed);
-///     }
-/// }
-/// ```
 pub trait Observer: Send + Sync {
     /// Notes that the queue has its first unfinished command. Called before that command is launched. `tag`
     /// is that of the queue's [`crate::QueueConfig`]; it identifies the observer's own data about the queue

@@ -22,7 +22,6 @@ impl Ticket {
     }
 }
 
-/// The source of tickets.
 #[derive(Debug)]
 pub(crate) struct Tickets(AtomicU64);
 

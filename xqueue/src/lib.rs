@@ -14,6 +14,80 @@
 //! [`Completion`] reports completion that shows in another way. A policy writes permissions and suspends
 //! queues.
 //!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//! use xqueue::*;
+//!
+//! struct Gpu;
+//! impl HwDevice for Gpu {
+//!     fn enter(&self) {
+//!         // Here: make it the current device of the calling thread.
+//!     }
+//! }
+//!
+//! /// A queue that completes everything at once.
+//! struct Stream;
+//! impl HwQueue for Stream {
+//!     fn record_marker(&self) -> Result<Marker, HwError> {
+//!         Ok(Marker(1))
+//!     }
+//!     fn query_marker(&self, _: Marker) -> Result<bool, HwError> {
+//!         Ok(true)
+//!     }
+//!     fn release_marker(&self, _: Marker) {}
+//!     fn synchronize(&self) -> HwResult {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! struct Fill {
+//!     byte: u8,
+//! }
+//! impl HwCommand for Fill {
+//!     fn launch(&mut self, _queue: &dyn HwQueue) -> HwResult {
+//!         // Here: the real call, with `self.byte`.
+//!         Ok(())
+//!     }
+//!     fn name(&self) -> &str {
+//!         "fill"
+//!     }
+//! }
+//!
+//! #[derive(Default)]
+//! struct ReadyCount(AtomicUsize);
+//! impl Observer for ReadyCount {
+//!     fn turned_ready(&self, _: QueueId, _tag: usize) {
+//!         self.0.fetch_add(1, Ordering::Relaxed);
+//!     }
+//!     fn turned_idle(&self, _: QueueId, _tag: usize) {
+//!         self.0.fetch_sub(1, Ordering::Relaxed);
+//!     }
+//! }
+//!
+//! let domain = Domain::new(Config::default(), Arc::new(ReadyCount::default()));
+//! domain.add_device(DeviceId(0), Arc::new(Gpu));
+//! let queue = domain.create_queue(DeviceId(0), Arc::new(Stream), QueueConfig::default());
+//! let queue = queue.expect("the device is known");
+//!
+//! let spec = CommandSpec::new(CostKey(7));
+//! // The closure makes the real call, with the caller's own arguments.
+//! if queue.try_direct(&spec, || Ok(())) == Direct::NotNow {
+//!     // Suspended, or the window is full: a worker launches a copy of the command later.
+//!     queue.submit(&spec, queue.spare().put(Fill { byte: 0 })).expect("the queue is open");
+//! }
+//! queue.wait_all().expect("the launch succeeded");
+//! assert_eq!((queue.stats().launched, queue.stats().in_flight), (1, 0));
+//!
+//! // Suspend every queue of the process.
+//! domain.store_permission(Permission::new(1, false, false, 1));
+//! assert!(!queue.may_run());
+//! domain.store_permission(Permission::unlimited());
+//! // Wait until everything submitted so far is launched.
+//! domain.wait_launched(Scope::Process, Ticket::NONE);
+//! assert!(!domain.has_pending());
+//! ```
+//!
 //! # Rooms
 //! | module | contents |
 //! |---|---|

@@ -4,7 +4,6 @@ use crate::config::LaunchConfig;
 use crate::estimate::Estimate;
 use crate::hw::CostKey;
 
-/// The limit under which a command is launched.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limit {
     pub(crate) config: LaunchConfig,
@@ -29,5 +28,4 @@ impl Limit {
     }
 }
 
-/// A limit, or none.
 pub(crate) type Limited = Option<Limit>;

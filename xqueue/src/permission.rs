@@ -23,7 +23,7 @@ pub struct Window(u8);
 
 impl Window {
     /// The time of one unit.
-    pub const UNIT: Duration = Duration::from_micros(100);
+    const UNIT: Duration = Duration::from_micros(100);
 
     /// The budget for which the domain is configured ([`crate::Config::budget`]).
     pub const DEFAULT: Self = Self(0);

@@ -34,7 +34,6 @@ impl SubmitLock {
         self.0.release()
     }
 
-    /// Returns true if a thread holds the lock.
     pub(crate) fn is_held(&self) -> bool {
         self.0.is_held()
     }

@@ -32,7 +32,6 @@ mod imp {
         std::hint::spin_loop();
     }
 
-    /// Returns true if the thread has ended.
     pub(crate) fn is_finished(thread: &JoinHandle<()>) -> bool {
         thread.is_finished()
     }
@@ -47,7 +46,6 @@ mod imp {
     #[inline]
     pub(crate) fn store_load_barrier() {}
 
-    /// Waits on `condvar` at most `limit`.
     pub(crate) fn wait_for<T>(condvar: &Condvar, guard: &mut MutexGuard<'_, T>, limit: Duration) {
         let _ = condvar.wait_for(guard, limit);
     }

@@ -7,7 +7,7 @@
 use super::{Plain, plain};
 
 /// Bytes of DBG_TRAP's union.
-pub const UNION: usize = 24;
+const UNION: usize = 24;
 
 /// Ties a structure of DBG_TRAP's union to its operation.
 pub trait Operation: Plain {
@@ -158,8 +158,6 @@ pub const STATE_DISABLED: u32 = 0;
 pub const STATE_ENABLED: u32 = 1;
 /// It has, but a device could not be set up for debugging.
 pub const STATE_ENABLED_BUSY: u32 = 2;
-/// It has, but setting up failed.
-pub const STATE_ENABLED_ERROR: u32 = 3;
 /// In an array of queue ids: the hardware failed.
 pub const QUEUE_ERROR: u32 = 1 << 30;
 /// In an array of queue ids: there is no such queue, it is new, or it is being destroyed.

@@ -128,15 +128,6 @@ errors! {
     hipErrorRuntimeOther = 1053;
 }
 
-/// Older name of [`hipErrorOutOfMemory`].
-pub const hipErrorMemoryAllocation: hipError_t = hipErrorOutOfMemory;
-/// Older name of [`hipErrorNotInitialized`].
-pub const hipErrorInitializationError: hipError_t = hipErrorNotInitialized;
-/// Older name of [`hipErrorMapFailed`].
-pub const hipErrorMapBufferObjectFailed: hipError_t = hipErrorMapFailed;
-/// Older name of [`hipErrorInvalidHandle`].
-pub const hipErrorInvalidResourceHandle: hipError_t = hipErrorInvalidHandle;
-
 #[cfg(test)]
 mod tests {
     use super::*;

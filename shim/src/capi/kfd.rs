@@ -4,14 +4,11 @@
 mod other;
 
 use crate::process::this_process::PREEMPTION;
-use crate::thread::Thread;
 use crate::{lifecycle, startup};
-use agent::errno;
 use hal_kfd::attach::{Attachment, Problem};
 use hal_kfd::registry::{Queue, Refused};
 use hal_kfd::{Errno, Kfd};
 use hip_sys::kfd as driver;
-use interception::Class;
 use other::Other;
 use parking_lot::Mutex;
 use protocol::codes::{KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel};
@@ -21,7 +18,6 @@ use std::io::ErrorKind;
 use std::slice;
 use std::sync::Arc;
 
-/// An open session.
 struct Session {
     /// Its handle, which the registry uses as well.
     handle: u64,
@@ -32,9 +28,7 @@ struct Session {
 
 /// The process whose queues a session controls.
 enum About {
-    /// This process.
     Own,
-    /// Another one.
     Other(Other),
 }
 
@@ -50,19 +44,9 @@ static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions { pid: 0, last: 0, open: 
 
 type Result<T> = std::result::Result<T, KfdResult>;
 
-/// Runs the body of a function of the interface, as inside the runtime, after the library has started.
-/// Returns its result as a number.
+/// As [`super::run`].
 fn run(body: impl FnOnce() -> Result<()>) -> c_int {
-    let thread = Thread::current();
-    let outcome = errno::kept(|| {
-        thread.inside(|| {
-            if !(lifecycle::is_ready() || startup::ready_for(Class::Lifecycle)) {
-                return Err(KfdResult::ErrorNotSupported);
-            }
-            body()
-        })
-    });
-    outcome.err().unwrap_or(KfdResult::Success).number()
+    startup::started(KfdResult::ErrorNotSupported, body).err().unwrap_or(KfdResult::Success).number()
 }
 
 /// Runs the body with an open session. Calls of one session are made one after the other.

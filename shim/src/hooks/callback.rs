@@ -88,7 +88,6 @@ fn go(
     turn::submit(found, &spec, Box::new(command))
 }
 
-/// `hipLaunchHostFunc` and its per-thread twin
 pub(crate) unsafe fn host_function(
     call: Call<pfn::hipLaunchHostFunc>,
     per_thread: bool,
@@ -117,7 +116,6 @@ pub(crate) unsafe fn host_function(
     })
 }
 
-/// `hipStreamAddCallback` and its per-thread twin
 pub(crate) unsafe fn stream_callback(
     call: Call<pfn::hipStreamAddCallback>,
     per_thread: bool,

@@ -5,12 +5,13 @@
 use super::defer::{self, after_all_if};
 use super::turn::{self, code};
 use crate::boundary::Call;
+use crate::process::Process;
 use crate::process::streams::{Found, Target};
 use hal_hip::command::{HipCommand, memory_key};
 use hal_hip::memory::{self, Deferral, Rows};
 use hal_hip::real::{RuntimeFunctions, result};
 use hal_hip::waits;
-use hip_sys::types::{hipError_t, hipMemcpyKind, hipStream_t, hipSuccess};
+use hip_sys::types::{hipError_t, hipMemcpyKind, hipStream_t};
 use std::ffi::c_void;
 use xqueue::{CommandSpec, Direct, Footprint};
 
@@ -59,13 +60,13 @@ pub(super) unsafe fn go_later(
         true => later(found.process.real),
         false => Deferral::No,
     };
-    let appended = match later {
-        Deferral::Nothing => return invoke(None),
-        Deferral::No => return turn::take(found, spec, || invoke(None)),
+    match later {
+        Deferral::Nothing => invoke(None),
+        Deferral::No => turn::take(found, spec, || invoke(None)),
         Deferral::AsItIs => {
             // SAFETY: the memory stays valid until the copy is done, as natively.
             let command = unsafe { HipCommand::new("copy", Footprint::default(), move || invoke(None)) };
-            turn::append(found, spec, Box::new(command))
+            turn::submit(found, spec, Box::new(command))
         }
         Deferral::Staged => {
             // SAFETY: this function requires that the rows can be read.
@@ -74,12 +75,8 @@ pub(super) unsafe fn go_later(
             let call = move || invoke(Some(staged.as_ptr().cast()));
             // SAFETY: the call owns its source, and the runtime has read it when the call returns.
             let command = unsafe { HipCommand::new("copy", footprint, call) };
-            turn::append(found, spec, Box::new(command))
+            turn::submit(found, spec, Box::new(command))
         }
-    };
-    match appended {
-        Ok(_) => hipSuccess,
-        Err(error) => turn::refused(error),
     }
 }
 
@@ -124,15 +121,13 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
     size: usize,
     stream: hipStream_t,
 ) -> hipError_t {
-    call.handle(|real, own| {
-        let Target { raw, found } = Target::of(own, stream, per_thread);
+    let bytes = count.saturating_mul(size);
+    let later = |process: &Process| memory::fill_deferral(process.real, dst, bytes);
+    let invoke = move |real: unsafe extern "C" fn(_, _, _, _) -> _, stream| {
         // SAFETY: the arguments are the caller's own.
-        let invoke = move || unsafe { real(dst, value, count, raw) };
-        let Some(found) = found else { return invoke() };
-        let bytes = count.saturating_mul(size);
-        let spec = turn::spec(memory_key(16, bytes));
-        let later = || memory::fill_deferral(found.process.real, dst, bytes);
-        // SAFETY: the memory stays valid until the fill is done, as natively.
-        unsafe { defer::go(found, &spec, "fill", later, invoke) }
-    })
+        unsafe { real(dst, value, count, stream) }
+    };
+    let command = ("fill", turn::spec(memory_key(16, bytes)));
+    // SAFETY: the memory stays valid until the fill is done, as natively.
+    unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }

@@ -6,9 +6,9 @@
 
 use super::copy::{go_later, visits_others};
 use super::defer::{self, after_all_if};
-use super::{copy, turn};
+use super::{copy, drain, turn};
 use crate::boundary::Call;
-use crate::process::streams::Target;
+use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Deferral, Rows};
@@ -20,9 +20,34 @@ use hip_sys::types::{
     hipMemcpyDeviceToDevice, hipMemcpyKind, hipPitchedPtr, hipPos, hipStream_t, hipSuccess,
 };
 use std::ffi::{c_int, c_void};
-use xqueue::CommandSpec;
+use xqueue::{CommandSpec, CostKey};
 
-/// `hipMemcpy2DAsync` and its per-thread twin
+/// Makes a copy from side to side, or defers it. A copy with an unknown side is made in order, or at once if
+/// `is_refused` says that the runtime refuses it. `sides` are destination and source.
+///
+/// # Safety
+///
+/// As for [`go_later`].
+unsafe fn go(
+    found: Found,
+    key: CostKey,
+    sides: Option<(Rows, Rows)>,
+    is_refused: impl FnOnce() -> bool,
+    later: impl FnOnce(&RuntimeFunctions, &Rows, &Rows) -> Deferral,
+    invoke: impl Fn(Option<*const c_void>) -> hipError_t + 'static,
+) -> hipError_t {
+    let Some((to, from)) = sides else {
+        return if is_refused() {
+            invoke(None)
+        } else {
+            turn::take(found, &turn::spec(key), || invoke(None))
+        };
+    };
+    let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
+    // SAFETY: this function requires what `go_later` does.
+    unsafe { go_later(found, &spec, |real| later(real, &to, &from), || from, invoke) }
+}
+
 pub(crate) unsafe fn rows(
     call: Call<pfn::hipMemcpy2DAsync>,
     per_thread: bool,
@@ -46,29 +71,32 @@ pub(crate) unsafe fn rows(
         let to = Rows::plane(dst.cast_const(), dpitch, width, height);
         let from = Rows::plane(src, spitch, width, height);
         let key = memory_key(64 + kind.0, from.bytes());
-        let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &RuntimeFunctions| match width > dpitch.min(spitch) {
+        let later = |real: &RuntimeFunctions, to: &Rows, from: &Rows| match width > dpitch.min(spitch) {
             true => Deferral::Nothing, // refused, unless there are no rows
-            false => memory::rows_deferral(real, &to, &from, kind),
+            false => memory::rows_deferral(real, to, from, kind),
         };
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
-        unsafe { go_later(found, &spec, later, || from, invoke) }
+        unsafe { go(found, key, Some((to, from)), || false, later, invoke) }
     })
 }
 
 /// Returns one side of a three-dimensional copy, if it is no array and its position lies in its rows.
-fn side(memory: &hipPitchedPtr, position: hipPos, extent: [usize; 3]) -> Option<Rows> {
+fn side(memory: &hipPitchedPtr, position: hipPos, extent: hipExtent) -> Option<Rows> {
     let hipPitchedPtr { ptr, pitch, ysize, .. } = *memory;
+    let hipExtent { width, height, depth } = extent;
     let slice = pitch.checked_mul(ysize)?;
-    let fits = position.x.checked_add(extent[0])? <= pitch
-        && (extent[2] == 1 && position.z == 0 || position.y.checked_add(extent[1])? <= ysize);
+    let fits = position.x.checked_add(width)? <= pitch
+        && (depth == 1 && position.z == 0 || position.y.checked_add(height)? <= ysize);
     let rows = position.z.checked_mul(slice)?.checked_add(position.y.checked_mul(pitch)?)?;
     let offset = rows.checked_add(position.x)?;
     let start = ptr.cast_const().wrapping_byte_add(offset);
-    (fits && !ptr.is_null()).then_some(Rows { start, offset, pitch, slice, extent })
+    (fits && !ptr.is_null()).then_some(Rows { start, offset, pitch, slice, extent: [width, height, depth] })
 }
 
-/// `hipMemcpy3DAsync` and its per-thread twin
+fn has_array(given: &hipMemcpy3DParms) -> bool {
+    !given.src_array.is_null() || !given.dst_array.is_null()
+}
+
 pub(crate) unsafe fn slices(
     call: Call<pfn::hipMemcpy3DAsync>,
     per_thread: bool,
@@ -83,7 +111,7 @@ pub(crate) unsafe fn slices(
             // SAFETY: the arguments are the caller's own.
             return unsafe { real(params, raw) };
         };
-        let hipExtent { width, height, depth } = given.extent;
+        let hipExtent { width, height, .. } = given.extent;
         let invoke = move |packed: Option<*const c_void>| {
             let mut params = given;
             if let Some(packed) = packed {
@@ -94,25 +122,17 @@ pub(crate) unsafe fn slices(
             // SAFETY: the parameters are a copy of the caller's, or the source is a packed copy of its rows.
             unsafe { real(&params, raw) }
         };
-        let extent = [width, height, depth];
-        let arrays = !given.src_array.is_null() || !given.dst_array.is_null();
-        let sides = (!arrays)
-            .then(|| {
-                let to = side(&given.dst_ptr, given.dst_pos, extent)?;
-                Some((to, side(&given.src_ptr, given.src_pos, extent)?))
-            })
-            .flatten();
-        let key = memory_key(128 + given.kind.0, width.saturating_mul(height).saturating_mul(depth));
-        let Some((to, from)) = sides else {
-            if slices_are_refused(&given) {
-                return invoke(None);
-            }
-            return turn::take(found, &turn::spec(key), || invoke(None));
+        let in_memory = || {
+            let to = side(&given.dst_ptr, given.dst_pos, given.extent)?;
+            Some((to, side(&given.src_ptr, given.src_pos, given.extent)?))
         };
-        let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &RuntimeFunctions| memory::rows_deferral(real, &to, &from, given.kind);
+        let sides = if has_array(&given) { None } else { in_memory() };
+        let key = memory_key(128 + given.kind.0, given.extent.count());
+        let later = |real: &RuntimeFunctions, to: &Rows, from: &Rows| {
+            memory::rows_deferral(real, to, from, given.kind)
+        };
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
-        unsafe { go_later(found, &spec, later, || from, invoke) }
+        unsafe { go(found, key, sides, || slices_are_refused(&given), later, invoke) }
     })
 }
 
@@ -125,9 +145,8 @@ fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
     if sides.iter().any(|(memory, no_array)| *no_array && memory.ptr.is_null()) {
         return true;
     }
-    let in_memory = sides.iter().all(|(_, no_array)| *no_array);
     let too_long = sides.iter().any(|(memory, _)| memory.pitch != 0 && memory.pitch < width);
-    in_memory && (too_long || [width, height, depth].contains(&0))
+    !has_array(given) && (too_long || [width, height, depth].contains(&0))
 }
 
 /// Returns true if a synchronous copy with these parameters returns only when it is done.
@@ -138,10 +157,7 @@ fn slices_are_refused(given: &hipMemcpy3DParms) -> bool {
 pub(crate) unsafe fn slices_wait(real: &RuntimeFunctions, params: *const hipMemcpy3DParms) -> bool {
     // SAFETY: by the contract the parameters are null or can be read.
     let Some(given) = (unsafe { params.as_ref() }) else { return false };
-    let hipExtent { width, height, depth } = given.extent;
-    let arrays = !given.src_array.is_null() || !given.dst_array.is_null();
-    let bytes = width.saturating_mul(height).saturating_mul(depth);
-    !arrays && waits::rows(real, given.dst_ptr.ptr, given.src_ptr.ptr, bytes)
+    !has_array(given) && waits::rows(real, given.dst_ptr.ptr, given.src_ptr.ptr, given.extent.count())
 }
 
 /// Returns true if a synchronous copy of rows with these parameters returns only when it is done.
@@ -152,20 +168,14 @@ pub(crate) unsafe fn slices_wait(real: &RuntimeFunctions, params: *const hipMemc
 pub(crate) unsafe fn described_waits(real: &RuntimeFunctions, params: *const hip_Memcpy2D) -> bool {
     // SAFETY: by the contract the parameters are null or can be read.
     let Some(given) = (unsafe { params.as_ref() }) else { return false };
-    let of = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void| match kind? {
-        MemoryKind::Host => Some(host),
-        MemoryKind::Device | MemoryKind::Unified => Some(device),
-        MemoryKind::Managed | MemoryKind::Array | MemoryKind::Unregistered => None,
-    };
-    let dst = of(given.dst_memory_type.kind(real.major), given.dst_host, given.dst_device);
-    let src = of(given.src_memory_type.kind(real.major), given.src_host, given.src_device);
+    let [dst, src] = Described::sides(given, real.major).map(|side| side.base());
     let bytes = given.width_in_bytes.saturating_mul(given.height);
     dst.zip(src).is_some_and(|(dst, src)| waits::rows(real, dst, src, bytes))
 }
 
 /// One side of a copy by [`hip_Memcpy2D`].
 struct Described {
-    kind: MemoryKind,
+    kind: Option<MemoryKind>,
     host: *const c_void,
     device: *const c_void,
     pitch: usize,
@@ -174,53 +184,57 @@ struct Described {
 }
 
 impl Described {
-    fn rows(&self, width: usize, height: usize) -> Option<Rows> {
-        let base = match self.kind {
-            MemoryKind::Host => self.host,
-            MemoryKind::Device | MemoryKind::Unified => self.device,
-            MemoryKind::Managed | MemoryKind::Array | MemoryKind::Unregistered => return None,
+    /// Returns destination and source.
+    fn sides(given: &hip_Memcpy2D, major: u32) -> [Self; 2] {
+        let to = Self {
+            kind: given.dst_memory_type.kind(major),
+            host: given.dst_host,
+            device: given.dst_device,
+            pitch: given.dst_pitch,
+            position: [given.dst_x_in_bytes, given.dst_y],
         };
+        let from = Self {
+            kind: given.src_memory_type.kind(major),
+            host: given.src_host,
+            device: given.src_device,
+            pitch: given.src_pitch,
+            position: [given.src_x_in_bytes, given.src_y],
+        };
+        [to, from]
+    }
+
+    /// Returns the address that counts; `None` for an array, and for a kind that no copy may state.
+    fn base(&self) -> Option<*const c_void> {
+        match self.kind? {
+            MemoryKind::Host => Some(self.host),
+            MemoryKind::Device | MemoryKind::Unified => Some(self.device),
+            MemoryKind::Managed | MemoryKind::Array | MemoryKind::Unregistered => None,
+        }
+    }
+
+    fn rows(&self, width: usize, height: usize) -> Option<Rows> {
+        let base = self.base()?;
         let [x, y] = self.position;
         let offset = y.checked_mul(self.pitch)?.checked_add(x)?;
         let fits = x.checked_add(width)? <= self.pitch && !base.is_null();
         let rows = Rows::plane(base.wrapping_byte_add(offset), self.pitch, width, height);
         fits.then_some(Rows { offset, ..rows })
     }
-}
 
-/// Returns how a copy of rows by [`hip_Memcpy2D`] may be deferred. The runtime believes the memory types that
-/// it states.
-fn described_later(
-    real: &RuntimeFunctions,
-    (to, to_kind): (&Rows, MemoryKind),
-    (from, from_kind): (&Rows, MemoryKind),
-) -> Deferral {
-    let is_pageable = |rows: &Rows| memory::place(real, rows.start) == Some(memory::Location::Pageable);
-    let is_wrong = |rows, kind| kind == MemoryKind::Device && is_pageable(rows);
-    if is_wrong(to, to_kind) || is_wrong(from, from_kind) {
-        return Deferral::No;
+    /// Returns true if the copy states device memory and these rows are not: the runtime believes what it
+    /// states.
+    fn is_wrong(&self, real: &RuntimeFunctions, rows: &Rows) -> bool {
+        self.kind == Some(MemoryKind::Device)
+            && memory::place(real, rows.start) == Some(memory::Location::Pageable)
     }
-    memory::rows_deferral(real, to, from, hipMemcpyDefault)
+
+    /// Returns true if the runtime refuses rows of this width here; `None` if that is unknown.
+    fn is_refused(&self, width: usize) -> Option<bool> {
+        let base = self.base().filter(|_| self.kind != Some(MemoryKind::Unified))?;
+        Some(base.is_null() || self.pitch != 0 && self.pitch < width)
+    }
 }
 
-/// Returns true if the runtime refuses a copy of rows for its parameters (`BufferRect::create` in
-/// rocclr/platform/memory.cpp, and its callers in hipamd/src/hip_memory.cpp), or has nothing to copy.
-fn described_is_refused(given: &hip_Memcpy2D, major: u32) -> bool {
-    let (width, height) = (given.width_in_bytes, given.height);
-    let refused = |kind: Option<MemoryKind>, host: *const c_void, device: *const c_void, pitch: usize| {
-        let base = match kind {
-            Some(MemoryKind::Host) => host,
-            Some(MemoryKind::Device) => device,
-            _ => return None,
-        };
-        Some(base.is_null() || pitch != 0 && pitch < width)
-    };
-    let to = refused(given.dst_memory_type.kind(major), given.dst_host, given.dst_device, given.dst_pitch);
-    let from = refused(given.src_memory_type.kind(major), given.src_host, given.src_device, given.src_pitch);
-    to.zip(from).is_some_and(|(to, from)| to || from) || width == 0 || height == 0
-}
-
-/// `hipMemcpyParam2DAsync`
 pub(crate) unsafe fn described(
     call: Call<pfn::hipMemcpyParam2DAsync>,
     params: *const hip_Memcpy2D,
@@ -244,95 +258,57 @@ pub(crate) unsafe fn described(
             // SAFETY: the parameters are a copy of the caller's, or the source is a packed copy of its rows.
             unsafe { real(&params, raw) }
         };
-        let major = found.process.real.major;
-        let sides = || {
-            let to = Described {
-                kind: given.dst_memory_type.kind(major)?,
-                host: given.dst_host.cast_const(),
-                device: given.dst_device.cast_const(),
-                pitch: given.dst_pitch,
-                position: [given.dst_x_in_bytes, given.dst_y],
-            };
-            let from = Described {
-                kind: given.src_memory_type.kind(major)?,
-                host: given.src_host,
-                device: given.src_device.cast_const(),
-                pitch: given.src_pitch,
-                position: [given.src_x_in_bytes, given.src_y],
-            };
-            let rows = (to.rows(width, height)?, from.rows(width, height)?);
-            Some((rows, (to.kind, from.kind)))
-        };
+        let [dst, src] = Described::sides(&given, found.process.real.major);
+        let sides = dst.rows(width, height).zip(src.rows(width, height));
         let key = memory_key(192, width.saturating_mul(height));
-        let Some(((to, from), (to_kind, from_kind))) = sides() else {
-            if described_is_refused(&given, major) {
-                return invoke(None);
-            }
-            return turn::take(found, &turn::spec(key), || invoke(None));
+        // The runtime refuses parameters in `BufferRect::create` (rocclr/platform/memory.cpp) and its callers
+        // (hipamd/src/hip_memory.cpp), or has nothing to copy.
+        let is_refused = || {
+            let refused = dst.is_refused(width).zip(src.is_refused(width));
+            refused.is_some_and(|(to, from)| to || from) || width == 0 || height == 0
         };
-        let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
-        let later = |real: &RuntimeFunctions| described_later(real, (&to, to_kind), (&from, from_kind));
+        let later = |real: &RuntimeFunctions, to: &Rows, from: &Rows| match dst.is_wrong(real, to)
+            || src.is_wrong(real, from)
+        {
+            true => Deferral::No,
+            false => memory::rows_deferral(real, to, from, hipMemcpyDefault),
+        };
         // SAFETY: the arguments are the caller's own, and any thread may make the copy.
-        unsafe { go_later(found, &spec, later, || from, invoke) }
+        unsafe { go(found, key, sides, is_refused, later, invoke) }
     })
 }
 
-/// `hipMemcpyToSymbolAsync` and its per-thread twin
-pub(crate) unsafe fn to_symbol(
-    call: Call<pfn::hipMemcpyToSymbolAsync>,
-    per_thread: bool,
-    symbol: *const c_void,
-    src: *const c_void,
-    bytes: usize,
-    offset: usize,
-    kind: hipMemcpyKind,
-    stream: hipStream_t,
+/// The copies between the program's variables and `other` memory, which is the source if `to_symbol` is true.
+/// `invoke` makes the real call with the other memory, or a copy of the source.
+///
+/// # Safety
+///
+/// The addresses meet the contract of the runtime's function, which may be called on any thread.
+pub(crate) unsafe fn symbol<F: Copy + 'static>(
+    call: Call<F>,
+    (stream, per_thread): (hipStream_t, bool),
+    (symbol, offset): (*const c_void, usize),
+    (other, to_symbol): (*const c_void, bool),
+    (bytes, kind): (usize, hipMemcpyKind),
+    invoke: impl Fn(F, *const c_void, hipStream_t) -> hipError_t + 'static,
 ) -> hipError_t {
     call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
-        let invoke = move |staged: Option<*const c_void>| {
-            // SAFETY: the arguments are the caller's own, or the source is a copy.
-            unsafe { real(symbol, staged.unwrap_or(src), bytes, offset, kind, raw) }
-        };
+        let invoke = move |staged: Option<*const c_void>| invoke(real, staged.unwrap_or(other), raw);
         let Some(found) = found else { return invoke(None) };
-        let spec = after_all_if(visits_others(found, [src, src]), memory_key(kind.0, bytes));
+        let spec = after_all_if(visits_others(found, [other, other]), memory_key(kind.0, bytes));
         let later = |real: &RuntimeFunctions| {
             let variable = memory::symbol(real, symbol, offset, bytes);
-            memory::symbol_deferral(real, variable, src, false, (bytes, kind))
+            match memory::symbol_deferral(real, variable, other, !to_symbol, (bytes, kind)) {
+                Deferral::Staged if !to_symbol => Deferral::No,
+                later => later,
+            }
         };
-        // SAFETY: the arguments are the caller's own, and any thread may make the copy.
-        unsafe { go_later(found, &spec, later, || Rows::plane(src, bytes, bytes, 1), invoke) }
+        // SAFETY: this function requires what `go_later` does; a source has `bytes` bytes.
+        unsafe { go_later(found, &spec, later, || Rows::plane(other, bytes, bytes, 1), invoke) }
     })
 }
 
-/// `hipMemcpyFromSymbolAsync` and its per-thread twin
-pub(crate) unsafe fn from_symbol(
-    call: Call<pfn::hipMemcpyFromSymbolAsync>,
-    per_thread: bool,
-    dst: *mut c_void,
-    symbol: *const c_void,
-    bytes: usize,
-    offset: usize,
-    kind: hipMemcpyKind,
-    stream: hipStream_t,
-) -> hipError_t {
-    call.handle(|real, own| {
-        let Target { raw, found } = Target::of(own, stream, per_thread);
-        // SAFETY: the arguments are the caller's own.
-        let invoke = move || unsafe { real(dst, symbol, bytes, offset, kind, raw) };
-        let Some(found) = found else { return invoke() };
-        let spec = after_all_if(visits_others(found, [dst, dst]), memory_key(kind.0, bytes));
-        let later = || {
-            let real = found.process.real;
-            let variable = memory::symbol(real, symbol, offset, bytes);
-            memory::symbol_deferral(real, variable, dst, true, (bytes, kind))
-        };
-        // SAFETY: the destination stays valid until the copy is done, as natively.
-        unsafe { defer::go(found, &spec, "copy", later, invoke) }
-    })
-}
-
-/// `hipMemcpyPeerAsync`
 pub(crate) unsafe fn peer(
     call: Call<pfn::hipMemcpyPeerAsync>,
     dst: *mut c_void,
@@ -347,7 +323,7 @@ pub(crate) unsafe fn peer(
         // SAFETY: the arguments are the caller's own.
         let invoke = move |src| unsafe { real(dst, dst_device, src, src_device, bytes, raw) };
         let Some(found) = found else {
-            defer::beside(own, &super::drain::after_all());
+            drain::beside(own, &drain::after_all());
             return invoke(src);
         };
         let devices = i64::from(found.process.real.devices);
@@ -396,7 +372,6 @@ pub(crate) unsafe fn with_stream(
 /// The destination of a prefetch to the host.
 const HOST: c_int = -1;
 
-/// `hipMemPrefetchAsync`
 pub(crate) unsafe fn prefetch(
     call: Call<pfn::hipMemPrefetchAsync>,
     address: *const c_void,
@@ -456,7 +431,6 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
     unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }
 
-/// `hipMemset3DAsync` and its per-thread twin
 pub(crate) unsafe fn fill_slices(
     call: Call<pfn::hipMemset3DAsync>,
     per_thread: bool,
@@ -465,20 +439,17 @@ pub(crate) unsafe fn fill_slices(
     extent: hipExtent,
     stream: hipStream_t,
 ) -> hipError_t {
-    let rows = side(&memory, hipPos { x: 0, y: 0, z: 0 }, [extent.width, extent.height, extent.depth]);
+    let rows = side(&memory, hipPos { x: 0, y: 0, z: 0 }, extent);
     // As in `fill`, but the runtime compares the memory's own width.
     let too_long = memory.pitch < memory.xsize && memory.pitch != extent.width;
     let later = |process: &Process| match rows {
         _ if too_long => Deferral::Nothing,
         Some(rows) => memory::fill_rows_deferral(process.real, &rows),
         // It does not fit into its rows, so only a refusal whatever the rows is certain.
-        None => {
-            let bytes = extent.width.saturating_mul(extent.height).saturating_mul(extent.depth);
-            match memory::fill_deferral(process.real, memory.ptr, bytes) {
-                Deferral::Nothing => Deferral::Nothing,
-                _ => Deferral::No,
-            }
-        }
+        None => match memory::fill_deferral(process.real, memory.ptr, extent.count()) {
+            Deferral::Nothing => Deferral::Nothing,
+            _ => Deferral::No,
+        },
     };
     let invoke = move |real: pfn::hipMemset3DAsync, stream| {
         // SAFETY: the arguments are the caller's own.
@@ -499,16 +470,17 @@ mod tests {
         let ptr = bytes.as_mut_ptr().cast::<c_void>();
         let memory = |pitch, ysize| hipPitchedPtr { ptr, pitch, xsize: 0, ysize };
         let at = |x, y, z| hipPos { x, y, z };
-        let rows = side(&memory(16, 4), at(3, 2, 1), [13, 2, 3]).expect("it fits");
+        let of = |width, height, depth| hipExtent { width, height, depth };
+        let rows = side(&memory(16, 4), at(3, 2, 1), of(13, 2, 3)).expect("it fits");
         assert_eq!(rows.start.addr() - ptr.addr(), 64 + 32 + 3);
         assert_eq!((rows.pitch, rows.slice), (16, 64));
         // With one slice the number of rows is not limited.
-        assert!(side(&memory(16, 0), at(0, 0, 0), [16, 9, 1]).is_some());
-        assert!(side(&memory(16, 4), at(4, 0, 0), [13, 1, 1]).is_none(), "past the end of the row");
-        assert!(side(&memory(16, 4), at(0, 3, 1), [1, 2, 1]).is_none(), "past the end of the slice");
-        assert!(side(&memory(16, 4), at(0, 1, 0), [1, 4, 2]).is_none(), "past the end of the slice");
-        assert!(side(&memory(usize::MAX, 2), at(0, 0, 0), [1, 1, 1]).is_none(), "the slice overflows");
+        assert!(side(&memory(16, 0), at(0, 0, 0), of(16, 9, 1)).is_some());
+        assert!(side(&memory(16, 4), at(4, 0, 0), of(13, 1, 1)).is_none(), "past the end of the row");
+        assert!(side(&memory(16, 4), at(0, 3, 1), of(1, 2, 1)).is_none(), "past the end of the slice");
+        assert!(side(&memory(16, 4), at(0, 1, 0), of(1, 4, 2)).is_none(), "past the end of the slice");
+        assert!(side(&memory(usize::MAX, 2), at(0, 0, 0), of(1, 1, 1)).is_none(), "the slice overflows");
         let nothing = hipPitchedPtr { ptr: std::ptr::null_mut(), pitch: 16, xsize: 0, ysize: 4 };
-        assert!(side(&nothing, at(0, 0, 0), [1, 1, 1]).is_none());
+        assert!(side(&nothing, at(0, 0, 0), of(1, 1, 1)).is_none());
     }
 }

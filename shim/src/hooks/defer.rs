@@ -5,8 +5,8 @@
 use super::drain;
 use super::turn::{self, code};
 use crate::boundary::Call;
+use crate::process::Process;
 use crate::process::streams::{Found, Target};
-use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
 use hal_hip::memory::Deferral;
 use hal_hip::real::result;
@@ -58,19 +58,12 @@ pub(crate) unsafe fn own<F: Copy + 'static>(
     call.handle(|real, own| {
         let Target { raw, found } = Target::of(own, stream, per_thread);
         let Some(found) = found else {
-            beside(own, &spec);
+            drain::beside(own, &spec);
             return invoke(real, raw);
         };
         // SAFETY: this function requires what `go` does.
         unsafe { go(found, &spec, name, || later(found.process), move || invoke(real, raw)) }
     })
-}
-
-/// Waits for what a call without a queue has to follow.
-pub(crate) fn beside(own: bool, spec: &CommandSpec<'_>) {
-    if let (Some(process), Some(scope)) = (process::for_call(own), spec.scope) {
-        process.drain(scope);
-    }
 }
 
 /// Describes a command that follows everything earlier in the process if `all` is true.

@@ -7,47 +7,27 @@ use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
 use crate::process::{self, Process};
 use crate::thread::Thread;
-use hip_sys::types::{
-    hipCooperativeLaunchMultiDeviceNoPostSync, hipError_t, hipFunctionLaunchParams, hipLaunchParams,
-    hipStream_t, hipSuccess,
-};
+use hip_sys::types::{hipCooperativeLaunchMultiDeviceNoPostSync, hipError_t, hipStream_t, hipSuccess};
 use std::ffi::c_uint;
 use std::ptr;
 use std::sync::Arc;
 use xqueue::{OrderClass, XQueue, hw_result};
 
-/// An entry of the list of launches.
-pub(crate) trait WithStream: Copy {
-    /// Returns its stream.
-    fn stream(&mut self) -> &mut hipStream_t;
-}
-
-impl WithStream for hipLaunchParams {
-    fn stream(&mut self) -> &mut hipStream_t {
-        &mut self.stream
-    }
-}
-
-impl WithStream for hipFunctionLaunchParams {
-    fn stream(&mut self) -> &mut hipStream_t {
-        &mut self.stream
-    }
-}
-
 /// The most launches of a list; more than any process has devices, so the runtime refuses more.
 const MOST: usize = 64;
 
-/// The functions that launch on several devices.
+/// The functions that launch on several devices. `stream` returns the stream of an entry of their list.
 ///
 /// # Safety
 ///
 /// `list` is null or has this length.
-pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
+pub(crate) unsafe fn launch<F: Copy, C: Copy>(
     call: Call<F>,
     list: *mut C,
     length: usize,
     flags: c_uint,
-    invoke: impl FnOnce(F, *mut C) -> hipError_t,
+    stream: impl Fn(&mut C) -> &mut hipStream_t,
+    invoke: impl Fn(F, *mut C) -> hipError_t,
 ) -> hipError_t {
     call.handle(|real, own| {
         let process = process::get().filter(|_| own && !list.is_null() && length <= MOST);
@@ -56,15 +36,16 @@ pub(crate) unsafe fn launch<F: Copy, C: WithStream>(
         let mut copy = unsafe { std::slice::from_raw_parts(list, length) }.to_vec();
         let mut queues: Vec<&'static Arc<XQueue>> = Vec::new();
         for launch in &mut copy {
-            let target = Target::of(own, *launch.stream(), false);
-            *launch.stream() = target.raw;
+            let stream = stream(launch);
+            let target = Target::of(own, *stream, false);
+            *stream = target.raw;
             let Some(found) = target.found else { continue };
             follow(process, found);
             if !queues.iter().any(|queue| ptr::eq(*queue, found.queue)) {
                 queues.push(found.queue);
             }
         }
-        let code = beside(&queues, || invoke(real, copy.as_mut_ptr()));
+        let code = beside(&queues, &mut || invoke(real, copy.as_mut_ptr()));
         let waited = flags & hipCooperativeLaunchMultiDeviceNoPostSync == 0;
         if code == hipSuccess && waited && !Thread::current().is_in_callback() {
             // The runtime has waited for the streams. Only it can tell whether further work has come since.
@@ -91,26 +72,12 @@ fn follow(process: &'static Process, found: Found) {
 }
 
 /// Makes the call, and counts it as a launch of each of these queues.
-fn beside(queues: &[&'static Arc<XQueue>], call: impl FnOnce() -> hipError_t) -> hipError_t {
-    let mut call = Some(call);
+fn beside(queues: &[&'static Arc<XQueue>], call: &mut dyn FnMut() -> hipError_t) -> hipError_t {
+    let Some((first, others)) = queues.split_first() else { return call() };
     let mut code = hipSuccess;
-    nested(queues, &mut || {
-        if let Some(call) = call.take() {
-            code = call();
-        }
-        code
+    let _ = first.launch_unordered(|| {
+        code = beside(others, call);
+        hw_result(0)
     });
     code
-}
-
-fn nested(queues: &[&'static Arc<XQueue>], call: &mut dyn FnMut() -> hipError_t) {
-    match queues.split_first() {
-        None => drop(call()),
-        Some((first, others)) => {
-            let _ = first.launch_unordered(|| {
-                nested(others, call);
-                hw_result(0)
-            });
-        }
-    }
 }

@@ -56,13 +56,18 @@ pub(crate) fn work<F: Copy, R: Failure>(
     call.handle(|real, own| {
         let target = Target::of(own, stream, per_thread);
         let Some(found) = target.found else {
-            if let (Some(process), Some(scope)) = (process::for_call(own), spec.scope) {
-                process.drain(scope);
-            }
+            beside(own, &spec);
             return invoke(real, target.raw);
         };
         turn::take(found, &spec, || invoke(real, target.raw))
     })
+}
+
+/// Waits for what a call without a queue has to follow.
+pub(crate) fn beside(own: bool, spec: &CommandSpec<'_>) {
+    if let (Some(process), Some(scope)) = (process::for_call(own), spec.scope) {
+        process.drain(scope);
+    }
 }
 
 /// Describes a command that may wait for anything of the process.

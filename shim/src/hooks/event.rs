@@ -3,9 +3,10 @@
 
 use super::defer::INSTANT;
 use super::turn::{self, code};
-use super::{drain, sync};
+use super::{drain, made, sync};
 use crate::boundary::Call;
 use crate::process;
+use crate::process::events::Events;
 use crate::process::lost;
 use crate::process::pools::Returning;
 use crate::process::streams::{Found, Target};
@@ -20,7 +21,7 @@ use std::ffi::c_uint;
 use std::sync::Arc;
 use xqueue::{After, CommandSpec, Direct, Footprint, Scope};
 
-/// The functions that create an event.
+/// The functions that create or open an event, which `note` notes.
 ///
 /// # Safety
 ///
@@ -28,37 +29,16 @@ use xqueue::{After, CommandSpec, Direct, Footprint, Scope};
 pub(crate) unsafe fn create<F: Copy>(
     call: Call<F>,
     event: *mut hipEvent_t,
-    flags: c_uint,
+    note: impl FnOnce(&Events, hipEvent_t),
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    call.handle(|real, own| {
-        let code = invoke(real);
-        if let Some(process) = process::for_call(own)
-            && code == hipSuccess
-            && !event.is_null()
-        {
-            // SAFETY: the runtime has just written the handle there.
-            process.events.created(unsafe { *event }, flags);
+    let note = |event| {
+        if let Some(process) = process::get() {
+            note(&process.events, event);
         }
-        code
-    })
-}
-
-/// `hipIpcOpenEventHandle`
-pub(crate) unsafe fn open(
-    call: Call<pfn::hipIpcOpenEventHandle>,
-    event: *mut hipEvent_t,
-    handle: hipIpcEventHandle_t,
-) -> hipError_t {
-    call.handle(|real, own| {
-        // SAFETY: the arguments are the caller's own.
-        let code = unsafe { real(event, handle) };
-        if let Some(process) = process::get().filter(|_| own && code == hipSuccess && !event.is_null()) {
-            // SAFETY: the runtime has just written the handle there.
-            process.events.opened(unsafe { *event });
-        }
-        code
-    })
+    };
+    // SAFETY: this function requires it.
+    unsafe { made::note(call, event, note, invoke) }
 }
 
 /// `hipIpcGetEventHandle`, after which another process may wait for the event's last record
@@ -139,24 +119,15 @@ fn record_on(
         return recorded;
     }
     let named = events.name(event);
-    let keeps_alive = named.clone();
-    let call = move || {
-        let _ = &keeps_alive;
-        invoke()
-    };
+    let call = turn::keeping(named.clone(), invoke);
     // SAFETY: the event is not destroyed before the command is dropped, and any thread may record it.
     let command = unsafe { HipCommand::new("event record", Footprint::default(), call) }.kept();
-    match turn::append(found, &spec, Box::new(command)) {
-        Ok(ticket) => {
-            events.record_deferred(event, &named, found.queue, ticket);
-            found.process.pools.recorded(event, (found.queue.id(), ticket), behind);
-            hipSuccess
-        }
-        Err(error) => turn::refused(error),
-    }
+    turn::append(found, &spec, Box::new(command), |ticket| {
+        events.record_deferred(event, &named, found.after(ticket));
+        found.process.pools.recorded(event, (found.queue.id(), ticket), behind);
+    })
 }
 
-/// `hipStreamWaitEvent` and its per-thread twin
 pub(crate) unsafe fn wait(
     call: Call<pfn::hipStreamWaitEvent>,
     per_thread: bool,
@@ -212,25 +183,17 @@ pub(crate) unsafe fn wait(
             return turn::take(found, &spec, invoke);
         }
         let named = events.name(event);
-        let keeps_alive = named.clone();
-        let call = move || {
-            let _ = &keeps_alive;
-            invoke()
-        };
+        let call = turn::keeping(named.clone(), invoke);
         // SAFETY: the event is not destroyed before the command is dropped, and any thread may make a stream
         // wait.
         let command =
             unsafe { HipCommand::new("wait for an event", Footprint::default(), call) }.reading_streams();
-        match turn::append(found, &spec, Box::new(command)) {
-            Ok(ticket) => {
-                events.wait_deferred(event, &named, found.queue, ticket);
-                if let Some(After { queue, through }) = after.first() {
-                    found.process.pools.waits(event, (queue.id(), *through), found.queue.id());
-                }
-                hipSuccess
+        turn::append(found, &spec, Box::new(command), |ticket| {
+            events.wait_deferred(event, &named, found.after(ticket));
+            if let Some(After { queue, through }) = after.first() {
+                found.process.pools.waits(event, (queue.id(), *through), found.queue.id());
             }
-            Err(error) => turn::refused(error),
-        }
+        })
     })
 }
 
@@ -239,11 +202,10 @@ fn wait_until_recorded(process: &process::Process, event: hipEvent_t) {
     if let Some(record) = process.events.open_record(event)
         && !Thread::current().is_in_callback()
     {
-        record.queue.wait_launched(record.through.next());
+        record.wait_launched();
     }
 }
 
-/// `hipEventQuery`
 pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) -> hipError_t {
     call.handle(|real, own| {
         // SAFETY: the argument is the caller's own.
@@ -272,7 +234,6 @@ pub(crate) unsafe fn query(call: Call<pfn::hipEventQuery>, event: hipEvent_t) ->
     })
 }
 
-/// `hipEventSynchronize`
 pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hipEvent_t) -> hipError_t {
     call.handle(|real, own| {
         // SAFETY: the argument is the caller's own.
@@ -289,7 +250,6 @@ pub(crate) unsafe fn synchronize(call: Call<pfn::hipEventSynchronize>, event: hi
     })
 }
 
-/// `hipEventElapsedTime`
 pub(crate) unsafe fn elapsed_time(
     call: Call<pfn::hipEventElapsedTime>,
     ms: *mut f32,
@@ -324,7 +284,6 @@ pub(crate) unsafe fn elapsed_time(
     })
 }
 
-/// `hipEventDestroy`
 pub(crate) unsafe fn destroy(call: Call<pfn::hipEventDestroy>, event: hipEvent_t) -> hipError_t {
     call.handle(|real, own| {
         if let Some(process) = process::for_call(own) {

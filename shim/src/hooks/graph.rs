@@ -106,20 +106,10 @@ fn later(
 ) -> hipError_t {
     let known = found.process.graphs.find(exec).filter(|_| turn::is_at_home(found));
     let Some(exec) = known else { return turn::take(found, spec, invoke) };
-    let kept = (exec.clone(), Exclusive::begin(found.process));
-    let call = move || {
-        let _ = &kept;
-        invoke()
-    };
+    let call = turn::keeping((exec.clone(), Exclusive::begin(found.process)), invoke);
     // SAFETY: the graph is not destroyed before the command is dropped, and any thread may launch it.
     let command = unsafe { HipCommand::new("graph", Footprint::default(), call) };
-    match turn::append(found, spec, Box::new(command)) {
-        Ok(ticket) => {
-            exec.deferred(found.queue, ticket);
-            hipSuccess
-        }
-        Err(error) => turn::refused(error),
-    }
+    turn::append(found, spec, Box::new(command), |ticket| exec.deferred(found.after(ticket)))
 }
 
 /// The functions that set a kernel's arguments in a graph that is not executable. They only exclude workers'

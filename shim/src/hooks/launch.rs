@@ -5,9 +5,9 @@
 //! A launch is deferred only if it is expected to succeed. What the runtime would refuse is left to it, so
 //! that the caller gets the error from the call.
 
+use super::module;
 use super::turn::{self, code};
 use crate::boundary::Call;
-use crate::interpose::bindings;
 use crate::process::architecture::Sizes;
 use crate::process::cooperative_cache;
 use crate::process::occupancy::Handle;
@@ -61,16 +61,11 @@ fn launching(found: Found) -> Option<RwLockReadGuard<'static, ()>> {
     (found.process.keeps_apart() && !Thread::current().is_in_callback()).then(exclusion::launching)
 }
 
-/// A kernel launch.
 pub(crate) struct Launch {
     function: *const c_void,
     /// True if `function` is a module's (`hipFunction_t`); otherwise it is a function of the host.
     of_module: bool,
-    grid: dim3,
-    block: dim3,
-    shared: usize,
-    /// True if the grid counts threads; otherwise it counts blocks.
-    work_items: bool,
+    sizes: Sizes,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     /// The events to record before and after.
@@ -89,9 +84,10 @@ impl Launch {
         shared: usize,
         params: *mut *mut c_void,
     ) -> Self {
+        let sizes = Sizes { grid, block, shared, work_items: false };
         let (extra, events) = (ptr::null_mut(), [hipEvent_t::NULL; 2]);
-        let (of_module, work_items, in_order, kind) = (false, false, true, Kind::Plain);
-        Self { function, of_module, grid, block, shared, work_items, params, extra, events, in_order, kind }
+        let (of_module, in_order, kind) = (false, true, Kind::Plain);
+        Self { function, of_module, sizes, params, extra, events, in_order, kind }
     }
 
     /// A launch of a module's kernel, whose function may take `extra`.
@@ -107,15 +103,13 @@ impl Launch {
         Self { of_module: true, extra: extra.first().copied().unwrap_or(ptr::null_mut()), ..launch }
     }
 
-    /// Sets the condition for deferring.
     #[inline(always)]
     pub(crate) fn of_kind(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
 
-    /// Lets the grid count threads.
     pub(crate) fn in_work_items(self) -> Self {
-        Self { work_items: true, ..self }
+        Self { sizes: Sizes { work_items: true, ..self.sizes }, ..self }
     }
 
     /// Sets the events to record before and after, and whether the launch follows all work before it.
@@ -123,13 +117,9 @@ impl Launch {
         Self { events, in_order, ..self }
     }
 
-    fn sizes(&self) -> Sizes {
-        Sizes { grid: self.grid, block: self.block, shared: self.shared, work_items: self.work_items }
-    }
-
-    /// Returns the number of blocks of the grid.
     fn blocks(&self) -> u64 {
-        if self.work_items { self.grid.count() / self.block.count().max(1) } else { self.grid.count() }
+        let Sizes { grid, block, work_items, .. } = self.sizes;
+        if work_items { grid.count() / block.count().max(1) } else { grid.count() }
     }
 
     fn handle_of_kernel(&self) -> Handle {
@@ -139,7 +129,6 @@ impl Launch {
         }
     }
 
-    /// Returns the kernel, if it is known.
     fn kernel(&self, found: Found) -> Result<&'static Kernel, Unknown> {
         let (kernels, device) = (&found.process.base.kernels, found.stream.hw.device());
         kernels.find(self.function, device).or_else(|unknown| {
@@ -151,7 +140,7 @@ impl Launch {
             };
             match kernels.find(host, device) {
                 Err(Unknown::NotRegistered)
-                    if found.process.note_past(found.stream.hw.stream(), host, bindings::leads_here) =>
+                    if module::note_past(found.process, found.stream.hw.stream(), host) =>
                 {
                     kernels.find(host, device)
                 }
@@ -160,7 +149,6 @@ impl Launch {
         })
     }
 
-    /// Plans a launch whose kernel was looked up.
     fn plan(&self, found: Found, kernel: Result<&'static Kernel, Unknown>) -> Plan {
         match self.obstacle(found, kernel) {
             Ok(kernel) => Plan::Copy(kernel),
@@ -187,15 +175,15 @@ impl Launch {
         if !turn::is_at_home(found) {
             return Err(Obstacle::Other(SlowPath::Device));
         }
-        if !found.process.architectures.admit(found.stream.hw.device(), &self.sizes()) {
+        if !found.process.architectures.admit(found.stream.hw.device(), &self.sizes) {
             return Err(Obstacle::Other(SlowPath::Limits));
         }
         let kernel = kernel.map_err(Obstacle::Code)?;
-        if self.block.count() > u64::from(kernel.threads) {
+        if self.sizes.block.count() > u64::from(kernel.threads) {
             return Err(Obstacle::Other(SlowPath::Limits));
         }
         let is_accepted =
-            || found.process.cooperative.is_accepted(self.shape(found, kernel), self.grid.count());
+            || found.process.cooperative.is_accepted(self.shape(found, kernel), self.sizes.grid.count());
         match self.kind {
             Kind::Plain => Ok(kernel),
             Kind::Cooperative if is_accepted() => Ok(kernel),
@@ -210,12 +198,11 @@ impl Launch {
         let (process, device) = (found.process, found.stream.hw.device());
         let (at_home, major) = (turn::is_at_home(found), process.real.major);
         let twice = !self.params.is_null() && !self.extra.is_null();
-        let sizes = self.sizes();
         if self.function.is_null()
             || twice
-            || sizes.are_refused(self.of_module, major)
-            || at_home && process.architectures.refuse(device, &sizes, self.of_module, major)
-            || kernel.is_some_and(|kernel| self.block.count() > u64::from(kernel.threads))
+            || self.sizes.are_refused(self.of_module, major)
+            || at_home && process.architectures.refuse(device, &self.sizes, self.of_module, major)
+            || kernel.is_some_and(|kernel| self.sizes.block.count() > u64::from(kernel.threads))
         {
             return true;
         }
@@ -227,7 +214,7 @@ impl Launch {
         let Some(occupancy) = process.occupancy.as_ref().filter(|_| is_asked && at_home) else {
             return false;
         };
-        match occupancy.max_blocks(self.handle_of_kernel(), self.block.count(), self.shared) {
+        match occupancy.max_blocks(self.handle_of_kernel(), self.sizes.block.count(), self.sizes.shared) {
             None => true,
             Some(most) => self.kind == Kind::Cooperative && self.blocks() > most,
         }
@@ -235,7 +222,12 @@ impl Launch {
 
     /// Returns the key under which an accepted cooperative launch is kept.
     fn shape(&self, found: Found, kernel: &'static Kernel) -> cooperative_cache::Shape {
-        cooperative_cache::shape(kernel, found.stream.hw.device(), self.block.count(), self.shared)
+        cooperative_cache::shape(
+            kernel,
+            found.stream.hw.device(),
+            self.sizes.block.count(),
+            self.sizes.shared,
+        )
     }
 
     /// Makes the call in its turn on the calling thread. The first one for each reason is logged before it
@@ -291,7 +283,7 @@ impl Launch {
                 let _apart = if own { captured() } else { None };
                 return invoke(self.params, self.extra);
             };
-            let spec = turn::spec(launch_key(self.function.addr(), self.grid, self.block));
+            let spec = turn::spec(launch_key(self.function.addr(), self.sizes.grid, self.sizes.block));
             if self.events != [hipEvent_t::NULL; 2] {
                 // SAFETY: this function requires what `go_with_events` does.
                 return unsafe { self.go_with_events(found, &spec, invoke) };
@@ -341,7 +333,7 @@ impl Launch {
             && turn::is_at_home(found)
             && let Ok(kernel) = kernel
         {
-            found.process.cooperative.accepted(self.shape(found, kernel), self.grid.count());
+            found.process.cooperative.accepted(self.shape(found, kernel), self.sizes.grid.count());
         }
         code
     }
@@ -415,15 +407,11 @@ impl Launch {
         // SAFETY: this function requires it of `invoke`; the events are not destroyed before the command is
         // dropped.
         let command = unsafe { HipCommand::new(&copied.name, turn::arguments(bytes), call) };
-        match turn::append(found, &spec, Box::new(command)) {
-            Ok(ticket) => {
-                for (event, named) in given.iter().zip(&named) {
-                    events.record_deferred(*event, named, found.queue, ticket);
-                }
-                hipSuccess
+        turn::append(found, &spec, Box::new(command), |ticket| {
+            for (event, named) in given.iter().zip(&named) {
+                events.record_deferred(*event, named, found.after(ticket));
             }
-            Err(error) => turn::refused(error),
-        }
+        })
     }
 }
 
@@ -459,7 +447,6 @@ macro_rules! launch {
 }
 pub(crate) use launch;
 
-/// Combines the sizes of a grid and a block.
 #[inline(always)]
 pub(crate) fn sizes(grid: [u32; 3], block: [u32; 3]) -> (dim3, dim3) {
     let [grid, block] = [grid, block].map(|[x, y, z]| dim3 { x, y, z });

@@ -78,7 +78,6 @@ impl Attributes {
     }
 }
 
-/// `hipLaunchKernelExC`
 pub(crate) unsafe fn configured(
     call: Call<pfn::hipLaunchKernelExC>,
     config: *const hipLaunchConfig_t,
@@ -108,7 +107,6 @@ pub(crate) unsafe fn configured(
     unsafe { launch.handle(call, (given.stream, false), invoke) }
 }
 
-/// `hipDrvLaunchKernelEx`
 pub(crate) unsafe fn module_configured(
     call: Call<pfn::hipDrvLaunchKernelEx>,
     config: *const HIP_LAUNCH_CONFIG,

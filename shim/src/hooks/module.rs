@@ -1,9 +1,10 @@
 //! Code that the program registers or loads. The kernel behind each handle is remembered, for deferred
 //! launches.
 
+use super::made;
 use crate::boundary::{Call, Failure};
 use crate::interpose::bindings;
-use crate::process::{self, Base};
+use crate::process::{self, Base, Process};
 use agent::errno;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipFunction_t, hipModule_t, hipStream_t, hipSuccess};
@@ -23,7 +24,13 @@ fn drain(own: bool) {
     }
 }
 
-/// `__hipRegisterFatBinary`
+/// Looks for the kernel of a host function that was registered past us. Returns true if it is known now.
+/// `stream` is one of the runtime's own.
+pub(super) fn note_past(process: &Process, stream: hipStream_t, function: *const c_void) -> bool {
+    let (kernels, past) = (&process.base.kernels, &process.past);
+    process.names.is_some_and(|names| past.note(names, kernels, stream, function, bindings::leads_here))
+}
+
 pub(crate) unsafe fn register_fat_binary(
     call: Call<pfn::__hipRegisterFatBinary>,
     data: *const c_void,
@@ -46,7 +53,6 @@ pub(crate) unsafe fn register_fat_binary(
     })
 }
 
-/// `__hipRegisterFunction`
 pub(crate) unsafe fn register_function<R: Failure>(
     call: Call<pfn::__hipRegisterFunction>,
     modules: *mut *mut c_void,
@@ -66,7 +72,6 @@ pub(crate) unsafe fn register_function<R: Failure>(
     })
 }
 
-/// `__hipUnregisterFatBinary`
 pub(crate) unsafe fn unregister_fat_binary(
     call: Call<pfn::__hipUnregisterFatBinary>,
     modules: *mut *mut c_void,
@@ -87,56 +92,39 @@ pub(crate) unsafe fn unregister_fat_binary(
     })
 }
 
-/// `hipModuleGetFunction`
 pub(crate) unsafe fn get_function(
     call: Call<pfn::hipModuleGetFunction>,
     function: *mut hipFunction_t,
     module: hipModule_t,
     name: *const c_char,
 ) -> hipError_t {
-    call.handle(|real, own| {
-        // SAFETY: the arguments are the caller's own.
-        let code = unsafe { real(function, module, name) };
-        if let Some(base) = of(own)
-            && code == hipSuccess
-            && !function.is_null()
-        {
-            // SAFETY: the runtime has just written the handle there, and read the name, which therefore is a
-            // C string.
-            errno::kept(|| unsafe { base.kernels.add_function(module, *function, name) });
+    let note = |function| {
+        if let Some(base) = process::base() {
+            // SAFETY: the runtime has read the name, which therefore is a C string.
+            errno::kept(|| unsafe { base.kernels.add_function(module, function, name) });
         }
-        code
-    })
+    };
+    // SAFETY: the arguments are the caller's own.
+    unsafe { made::note(call, function, note, |real| real(function, module, name)) }
 }
 
-/// `hipGetFuncBySymbol`
 pub(crate) unsafe fn function_of_symbol(
     call: Call<pfn::hipGetFuncBySymbol>,
     function: *mut hipFunction_t,
     symbol: *const c_void,
 ) -> hipError_t {
-    call.handle(|real, own| {
-        // SAFETY: the arguments are the caller's own.
-        let code = unsafe { real(function, symbol) };
-        if let Some(base) = of(own)
-            && code == hipSuccess
-            && !function.is_null()
+    let note = |function| {
+        let Some(base) = process::base() else { return };
+        let add_alias = || errno::kept(|| base.kernels.add_alias(function, symbol));
+        if !add_alias() && process::get().is_some_and(|process| note_past(process, hipStream_t::NULL, symbol))
         {
-            // SAFETY: the runtime has just written the handle there.
-            let handle = unsafe { *function };
-            let is_known = errno::kept(|| base.kernels.add_alias(handle, symbol));
-            if !is_known
-                && process::get()
-                    .is_some_and(|process| process.note_past(hipStream_t::NULL, symbol, bindings::leads_here))
-            {
-                errno::kept(|| base.kernels.add_alias(handle, symbol));
-            }
+            add_alias();
         }
-        code
-    })
+    };
+    // SAFETY: the arguments are the caller's own.
+    unsafe { made::note(call, function, note, |real| real(function, symbol)) }
 }
 
-/// `hipModuleLoad`
 pub(crate) unsafe fn load(
     call: Call<pfn::hipModuleLoad>,
     module: *mut hipModule_t,
@@ -169,22 +157,19 @@ pub(crate) unsafe fn load_data<F: Copy>(
     image: *const c_void,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    call.handle(|real, own| {
-        let code = invoke(real);
-        if let Some(base) = of(own).filter(|_| code == hipSuccess && !module.is_null()) {
-            // SAFETY: the runtime has just written the handle there.
-            let handle = unsafe { *module };
+    let note = |module| {
+        if let Some(base) = process::base() {
             errno::kept(|| {
                 // SAFETY: the runtime has just loaded this code during the caller's call.
                 let image = unsafe { base.kernels.image_of_data(image) };
-                base.kernels.add_module(handle, image);
+                base.kernels.add_module(module, image);
             });
         }
-        code
-    })
+    };
+    // SAFETY: this function requires it.
+    unsafe { made::note(call, module, note, invoke) }
 }
 
-/// `hipModuleUnload`
 pub(crate) unsafe fn unload(call: Call<pfn::hipModuleUnload>, module: hipModule_t) -> hipError_t {
     call.handle(|real, own| {
         drain(own);

@@ -63,7 +63,6 @@ pub(crate) unsafe fn allocate<F: Copy>(
     })
 }
 
-/// `hipFreeAsync`
 pub(crate) unsafe fn give_back(
     call: Call<pfn::hipFreeAsync>,
     address: *mut c_void,
@@ -77,7 +76,7 @@ pub(crate) unsafe fn give_back(
             return invoke(); // The runtime refuses it, whatever is pending.
         }
         let Some(found) = found else {
-            super::defer::beside(own, &drain::after_all());
+            drain::beside(own, &drain::after_all());
             return invoke();
         };
         let pools = &found.process.pools;
@@ -91,35 +90,24 @@ pub(crate) unsafe fn give_back(
             false => invoke(),
         };
         let spec = turn::spec(super::defer::INSTANT);
-        if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke())) {
-            if launched.is_err() {
-                pools.add_again(address, block);
+        let code = match found.queue.try_direct(&spec, || result(invoke())) {
+            Direct::Launched(_, launched) => turn::code(launched),
+            Direct::NotNow if !turn::is_at_home(found) => turn::take(found, &spec, invoke),
+            Direct::NotNow => {
+                let returning = pools.prepare_return(address, block, found.queue.id());
+                let launched = returning.clone();
+                let call = move || if launched.launch() { invoke() } else { hipSuccess };
+                // Kept, because the memory would leak if the command were dropped.
+                // SAFETY: the program has given the memory up, so any thread may return it.
+                let command = unsafe { HipCommand::new("hipFreeAsync", Footprint::default(), call) }.kept();
+                let submitted = |ticket| pools.submitted(returning, found.after(ticket));
+                turn::append(found, &spec, Box::new(command), submitted)
             }
-            return turn::code(launched);
+        };
+        if code != hipSuccess {
+            pools.add_again(address, block);
         }
-        if !turn::is_at_home(found) {
-            let code = turn::take(found, &spec, invoke);
-            if code != hipSuccess {
-                pools.add_again(address, block);
-            }
-            return code;
-        }
-        let returning = pools.prepare_return(address, block, found.queue.id());
-        let launched = returning.clone();
-        let call = move || if launched.launch() { invoke() } else { hipSuccess };
-        // Kept, because the memory would leak if the command were dropped.
-        // SAFETY: the program has given the memory up, so any thread may return it.
-        let command = unsafe { HipCommand::new("hipFreeAsync", Footprint::default(), call) }.kept();
-        match turn::append(found, &spec, Box::new(command)) {
-            Ok(ticket) => {
-                pools.submitted(returning, found.queue, ticket);
-                hipSuccess
-            }
-            Err(error) => {
-                pools.add_again(address, block);
-                turn::refused(error)
-            }
-        }
+        code
     })
 }
 
@@ -133,7 +121,6 @@ pub(crate) fn settled<F: Copy>(call: Call<F>, invoke: impl FnOnce(F) -> hipError
     })
 }
 
-/// `hipMemPoolDestroy`
 pub(crate) unsafe fn destroy(call: Call<pfn::hipMemPoolDestroy>, pool: hipMemPool_t) -> hipError_t {
     call.handle(|real, own| {
         let process = process::for_call(own);

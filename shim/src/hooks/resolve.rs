@@ -12,7 +12,6 @@ use hip_sys::types::{
 };
 use std::ffi::{c_char, c_int, c_ulonglong, c_void};
 
-/// `hipGetProcAddress`
 pub(crate) unsafe fn get_proc_address(
     call: Call<pfn::hipGetProcAddress>,
     symbol: *const c_char,
@@ -26,7 +25,6 @@ pub(crate) unsafe fn get_proc_address(
     call.handle(|real, own| replaced(ask(real), own, address))
 }
 
-/// `hipGetDriverEntryPoint` and its per-thread twin
 pub(crate) unsafe fn get_driver_entry_point(
     call: Call<pfn::hipGetDriverEntryPoint>,
     symbol: *const c_char,

@@ -1,13 +1,13 @@
 //! Creation, destruction and reset of streams.
 
-use super::drain;
+use super::{drain, made};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::streams;
 use crate::thread::Thread;
 use hal_hip::exclusion;
 use hip_sys::pfn;
-use hip_sys::types::{hipError_t, hipStream_t, hipStreamNonBlocking, hipSuccess};
+use hip_sys::types::{hipError_t, hipStream_t, hipStreamNonBlocking};
 use std::ffi::c_uint;
 use std::ptr;
 use xqueue::{OrderClass, Scope};
@@ -23,20 +23,13 @@ pub(crate) unsafe fn create<F: Copy>(
     flags: c_uint,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
-    call.handle(|real, own| {
-        let code = invoke(real);
-        if own && code == hipSuccess && !stream.is_null() {
-            // SAFETY: the runtime has just written the handle there.
-            let handle = unsafe { *stream };
-            let independent = flags & hipStreamNonBlocking != 0;
-            let class = if independent { OrderClass::Independent } else { OrderClass::Blocking };
-            agent::errno::kept(|| streams::remember(handle, class));
-        }
-        code
-    })
+    let independent = flags & hipStreamNonBlocking != 0;
+    let class = if independent { OrderClass::Independent } else { OrderClass::Blocking };
+    let note = |handle| agent::errno::kept(|| streams::remember(handle, class));
+    // SAFETY: this function requires it.
+    unsafe { made::note(call, stream, note, invoke) }
 }
 
-/// `hipStreamDestroy`
 pub(crate) unsafe fn destroy(call: Call<pfn::hipStreamDestroy>, stream: hipStream_t) -> hipError_t {
     call.handle(|real, own| {
         let base = process::base().filter(|_| own && stream.as_raw() > hipStream_t::PER_THREAD.as_raw());

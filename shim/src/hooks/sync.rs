@@ -78,7 +78,6 @@ fn awaited_default(found: Found) -> Option<&'static Arc<XQueue>> {
     found.process.defaults.get(found.stream.hw.device() as usize)?.queue()
 }
 
-/// `hipDeviceSynchronize`
 pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t {
     call.handle(|real, own| {
         let Some(process) = process::for_call(own) else {
@@ -93,7 +92,6 @@ pub(crate) unsafe fn device(call: Call<pfn::hipDeviceSynchronize>) -> hipError_t
     })
 }
 
-/// `hipStreamSynchronize` and its per-thread twin
 pub(crate) unsafe fn stream(
     call: Call<pfn::hipStreamSynchronize>,
     per_thread: bool,
@@ -155,7 +153,6 @@ pub(super) fn refused_beside_capture(
     None
 }
 
-/// `hipStreamQuery` and its per-thread twin
 pub(crate) unsafe fn query(
     call: Call<pfn::hipStreamQuery>,
     per_thread: bool,

@@ -10,7 +10,6 @@ use xqueue::{
     CommandBox, CommandSpec, CostKey, Direct, Footprint, HwError, HwResult, SubmitError, Ticket, hw_result,
 };
 
-/// Returns the error code of a queue's result.
 #[inline(always)]
 pub(crate) fn code(result: HwResult) -> hipError_t {
     match result {
@@ -19,7 +18,6 @@ pub(crate) fn code(result: HwResult) -> hipError_t {
     }
 }
 
-/// Returns the code of a queue's error.
 pub(crate) fn error_code(error: HwError) -> hipError_t {
     hipError_t(error.code())
 }
@@ -53,31 +51,35 @@ pub(crate) fn take<R: Failure>(found: Found, spec: &CommandSpec<'_>, invoke: imp
     result.unwrap_or_else(|| R::failure(hipErrorUnknown))
 }
 
-/// The reason for not appending a command, as the error for the caller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal(hipError_t);
-
-/// Appends a command.
-///
-/// # Errors
-/// The queue has just ended because its stream is gone, or the runtime refuses every call.
+/// Appends a command, which `appended` then notes. Returns the code for the caller: an error if the queue has
+/// just ended because its stream is gone, or if the runtime refuses every call.
 pub(crate) fn append(
     found: Found,
     spec: &CommandSpec<'_>,
     command: impl Into<CommandBox>,
-) -> Result<Ticket, Refusal> {
+    appended: impl FnOnce(Ticket),
+) -> hipError_t {
     if let Some(code) = lost::answer(found.process.real) {
-        return Err(Refusal(code));
+        return code;
     }
-    let ticket = found.queue.submit(spec, command).map_err(|_| Refusal(hipErrorContextIsDestroyed))?;
+    let Ok(ticket) = found.queue.submit(spec, command) else { return hipErrorContextIsDestroyed };
     // The program's call has succeeded, which the runtime does not know yet.
     found.process.real.reset_last_error();
-    Ok(ticket)
+    appended(ticket);
+    hipSuccess
 }
 
-/// Appends a command, and returns the code for the caller.
+/// Appends a command that nothing notes.
 pub(crate) fn submit(found: Found, spec: &CommandSpec<'_>, command: impl Into<CommandBox>) -> hipError_t {
-    append(found, spec, command).map_or_else(refused, |_| hipSuccess)
+    append(found, spec, command, |_| ())
+}
+
+/// Returns the call of a command that keeps a value alive until it is dropped.
+pub(crate) fn keeping<T, R>(kept: T, call: impl Fn() -> R) -> impl Fn() -> R {
+    move || {
+        let _ = &kept;
+        call()
+    }
 }
 
 /// Returns the footprint of a command that owns this many bytes of arguments.
@@ -88,9 +90,4 @@ pub(crate) fn arguments(bytes: usize) -> Footprint {
 /// Returns true if the thread's current device is the queue's, as a worker's is.
 pub(crate) fn is_at_home(found: Found) -> bool {
     found.process.real.current_device() == found.stream.hw.device()
-}
-
-/// Returns the code of a refusal.
-pub(crate) fn refused(refusal: Refusal) -> hipError_t {
-    refusal.0
 }

@@ -110,7 +110,6 @@ impl Operation {
     }
 }
 
-/// `hipStreamBatchMemOp`
 pub(crate) unsafe fn batch(
     call: Call<pfn::hipStreamBatchMemOp>,
     stream: hipStream_t,
@@ -136,7 +135,7 @@ pub(crate) unsafe fn batch(
             (false, _) => turn::spec(INSTANT),
         };
         let Some(found) = found else {
-            defer::beside(own, &spec);
+            drain::beside(own, &spec);
             return invoke(params);
         };
         if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(invoke(params))) {

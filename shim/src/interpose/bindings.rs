@@ -58,7 +58,6 @@ fn correct_all() {
     unsafe { libc::dlerror() };
 }
 
-/// Returns the loaded objects.
 fn objects() -> Vec<Object> {
     let mut found = Vec::with_capacity(64);
     elf::for_each_object(|info, headers| {

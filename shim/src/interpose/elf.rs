@@ -108,7 +108,6 @@ pub(crate) fn for_each_word(inside: *const c_void, visit: &mut dyn FnMut(*const 
     });
 }
 
-/// Returns true if one object contains both addresses.
 pub(crate) fn contains_both(one: *const c_void, other: *const c_void) -> bool {
     let mut both = false;
     with_headers(one, &mut |bias, headers| both = contains(bias, headers, other.addr() as u64));
@@ -286,7 +285,6 @@ fn relocated(bias: u64, value: u64) -> u64 {
     if value < bias { bias.wrapping_add(value) } else { value }
 }
 
-/// The definitions of a loaded object.
 #[derive(Clone, Copy)]
 pub(crate) struct Definitions {
     bias: u64,

@@ -33,12 +33,10 @@ impl Entry {
         Self { function: &FUNCTIONS[index], hook, all, real, runtimes }
     }
 
-    /// Returns the function's symbol.
     pub(crate) fn name(&self) -> &'static str {
         self.function.name
     }
 
-    /// Returns the function's class.
     pub(crate) fn class(&self) -> Class {
         self.function.class
     }
@@ -54,17 +52,14 @@ impl Entry {
         NonNull::new(self.real.load(Ordering::Acquire))
     }
 
-    /// Returns the runtime's own function, if it is known.
     pub(crate) fn runtimes(&self) -> Option<NonNull<c_void>> {
         NonNull::new(self.runtimes.load(Ordering::Acquire))
     }
 
-    /// Stores the runtime's own function.
     pub(crate) fn set_runtimes(&self, runtimes: NonNull<c_void>) {
         self.runtimes.store(runtimes.as_ptr(), Ordering::Release);
     }
 
-    /// Stores the function to call, and the runtime's own.
     pub(crate) fn set(&self, real: NonNull<c_void>, runtimes: NonNull<c_void>) {
         self.set_runtimes(runtimes);
         self.real.store(real.as_ptr(), Ordering::Release);
@@ -91,7 +86,6 @@ pub(crate) fn find(name: &CStr) -> Option<&'static Entry> {
     registered()?.get(index).copied().flatten()
 }
 
-/// Returns all entries.
 pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
     registered().into_iter().flatten().copied().flatten()
 }

@@ -9,9 +9,13 @@
 
 use super::entry::{self, Entries, Entry};
 use crate::boundary;
-use crate::hooks::{drain, hook, is_per_thread};
+use crate::hooks::{
+    callback, copy, copy_wide, devices, drain, error, event, graph, hook, launch, launch_ex, module, pool,
+    resolve, stream, sync, value,
+};
+use hal_hip::waits;
 use hip_sys::types::*;
-use interception::{Class, FUNCTIONS};
+use interception::{Class, FUNCTIONS, Function};
 use std::ffi::*;
 
 /// Returns the index of a name in `FUNCTIONS`. A name that is not there, or whose rule is Forward, does not
@@ -24,12 +28,17 @@ const fn index_of(name: &str) -> usize {
     index
 }
 
+/// Returns the row of a name, as [`index_of`] finds it.
+const fn row(name: &str) -> &'static Function {
+    &FUNCTIONS[index_of(name)]
+}
+
 /// Defines the exported functions of a list of prototypes.
 macro_rules! exports {
     ($([$($scope:ident)+] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         export! {
             fn $name($($argument: $type),*) -> $result;
-            call => hook!($name, call, [$($scope)+], ($($argument),*))
+            call => hook!($name, (call, [$($scope)+], const { row(stringify!($name)).is_per_thread() }), ($($argument),*))
         }
     )*};
 }
@@ -39,7 +48,7 @@ macro_rules! translates {
     ($([own $stream:ident] fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         export! {
             fn $name($($argument: $type),*) -> $result;
-            call => drain::translate(call, is_per_thread(stringify!($name)), $stream, |real, $stream| real($($argument),*))
+            call => drain::translate(call, const { row(stringify!($name)).is_per_thread() }, $stream, |real, $stream| real($($argument),*))
         }
     )*};
 }
@@ -53,7 +62,7 @@ macro_rules! export {
         /// That of the runtime's function of this name.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) unsafe extern "C" fn $name($($argument: $type),*) -> $result {
-            const CLASS: Class = FUNCTIONS[index_of(stringify!($name))].class;
+            const CLASS: Class = row(stringify!($name)).class;
             // SAFETY: `pfn` gives the type of the function of this name. The arguments are the caller's own,
             // so they meet the contract of the runtime's function, which is the handler's.
             unsafe {

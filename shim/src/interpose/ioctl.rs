@@ -10,6 +10,7 @@
 mod argument;
 
 use super::elf;
+use super::loader::Cached;
 use crate::process::this_process::PREEMPTION;
 use crate::{lifecycle, startup};
 use agent::errno::{self, Uncancelled};
@@ -18,11 +19,7 @@ use hal_kfd::kernel::Descriptor;
 use hal_kfd::{Errno, Kfd};
 use hip_sys::kfd::{self, CreateQueue, Ioctl as _, Plain as _, debug};
 use std::ffi::{c_int, c_ulong, c_void};
-use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
-
-/// The next `ioctl` in the order of look-up.
-static NEXT: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+use std::ptr::NonNull;
 
 type Real = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
@@ -53,20 +50,17 @@ pub(crate) unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argum
 ///
 /// That of libc's function.
 unsafe fn forward(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-    let mut next = NEXT.load(Ordering::Acquire);
-    if next.is_null() {
-        next = elf::find_after_us(c"ioctl").map_or(ptr::null_mut(), NonNull::as_ptr);
-        NEXT.store(next, Ordering::Release);
-    }
+    static NEXT: Cached = Cached::new();
+    let next = NEXT.get(|| elf::find_after_us(c"ioctl"));
     // SAFETY: the arguments are the caller's own. A definition of `ioctl` in an object that is never unloaded
     // has the type `Real`, its third argument apart, which is a word in any case; the kernel takes the same
     // three words.
     unsafe {
-        if next.is_null() {
+        let Some(next) = next else {
             return libc::syscall(libc::SYS_ioctl, libc::c_long::from(descriptor), request, argument)
                 as c_int;
-        }
-        std::mem::transmute::<*mut c_void, Real>(next)(descriptor, request, argument)
+        };
+        std::mem::transmute::<NonNull<c_void>, Real>(next)(descriptor, request, argument)
     }
 }
 
@@ -138,6 +132,7 @@ mod tests {
     use super::*;
     use std::io::Write as _;
     use std::os::fd::AsRawFd as _;
+    use std::ptr;
 
     /// Calls the exported function.
     fn call(descriptor: c_int, request: u32, argument: *mut c_void) -> c_int {

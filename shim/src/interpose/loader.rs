@@ -9,67 +9,64 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The type of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-/// The type of `dlvsym`.
 pub(crate) type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-static DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static NEXT_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static DLOPEN: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
-static DLVSYM: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// A function that is looked up once, in an object that is never unloaded.
+pub(super) struct Cached(AtomicPtr<c_void>);
+
+impl Cached {
+    pub(super) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// Returns the function, which the first successful `find` finds.
+    pub(super) fn get(&self, find: impl FnOnce() -> Option<NonNull<c_void>>) -> Option<NonNull<c_void>> {
+        NonNull::new(self.0.load(Ordering::Acquire)).or_else(|| {
+            let found = find()?;
+            self.0.store(found.as_ptr(), Ordering::Release);
+            Some(found)
+        })
+    }
+}
 
 /// The versions under which glibc has exported `dlsym` on this architecture, newest first.
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 
 /// Returns the next `dlvsym` after ours.
 pub(crate) fn dlvsym() -> Option<Dlvsym> {
-    let mut found = DLVSYM.load(Ordering::Acquire);
-    if found.is_null() {
-        found = elf::find_after_us(c"dlvsym")?.as_ptr();
-        DLVSYM.store(found, Ordering::Release);
-    }
-    // SAFETY: the pointer is not null, and leads to a `dlvsym` in an object that is never unloaded.
-    Some(unsafe { std::mem::transmute::<*mut c_void, Dlvsym>(found) })
+    static DLVSYM: Cached = Cached::new();
+    let found = DLVSYM.get(|| elf::find_after_us(c"dlvsym"))?;
+    // SAFETY: the pointer leads to a `dlvsym`.
+    Some(unsafe { std::mem::transmute::<NonNull<c_void>, Dlvsym>(found) })
 }
 
 /// Returns the dynamic linker's own `dlsym`, for which RTLD_NEXT means the objects after this library.
 pub(crate) fn dlsym() -> Option<Dlsym> {
-    let mut found = DLSYM.load(Ordering::Acquire);
-    if found.is_null() {
+    static DLSYM: Cached = Cached::new();
+    let found = DLSYM.get(|| {
         let dlvsym = dlvsym()?;
-        found = VERSIONS
-            .iter()
-            .find_map(|version| {
-                // SAFETY: RTLD_NEXT is a pseudo handle, and both names are C strings.
-                NonNull::new(unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) })
-            })?
-            .as_ptr();
-        DLSYM.store(found, Ordering::Release);
-    }
-    // SAFETY: the pointer is not null, and the function of this name and version has this type.
-    Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+        VERSIONS.iter().find_map(|version| {
+            // SAFETY: RTLD_NEXT is a pseudo handle, and both names are C strings.
+            NonNull::new(unsafe { dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) })
+        })
+    })?;
+    // SAFETY: the function of this name and version has this type.
+    Some(unsafe { std::mem::transmute::<NonNull<c_void>, Dlsym>(found) })
 }
 
 /// Returns the next `dlsym` in the order of look-up, of any object: a program's call is forwarded to it.
 pub(crate) fn next_dlsym() -> Option<Dlsym> {
-    let mut found = NEXT_DLSYM.load(Ordering::Acquire);
-    if found.is_null() {
-        found = elf::find_after_us(c"dlsym")?.as_ptr();
-        NEXT_DLSYM.store(found, Ordering::Release);
-    }
-    // SAFETY: the pointer is not null, and leads to a `dlsym` in an object that is never unloaded.
-    Some(unsafe { std::mem::transmute::<*mut c_void, Dlsym>(found) })
+    static NEXT_DLSYM: Cached = Cached::new();
+    let found = NEXT_DLSYM.get(|| elf::find_after_us(c"dlsym"))?;
+    // SAFETY: the pointer leads to a `dlsym`.
+    Some(unsafe { std::mem::transmute::<NonNull<c_void>, Dlsym>(found) })
 }
 
 /// Returns the next `dlopen` after ours.
 pub(crate) fn dlopen() -> Option<NonNull<c_void>> {
-    let mut found = DLOPEN.load(Ordering::Acquire);
-    if found.is_null() {
-        found = elf::find_after_us(c"dlopen")?.as_ptr();
-        DLOPEN.store(found, Ordering::Release);
-    }
-    NonNull::new(found)
+    static DLOPEN: Cached = Cached::new();
+    DLOPEN.get(|| elf::find_after_us(c"dlopen"))
 }
 
 /// Looks a name up by the dynamic linker's own `dlsym`.
@@ -79,10 +76,8 @@ pub(crate) fn find(handle: *mut c_void, name: &CStr) -> Option<NonNull<c_void>> 
     NonNull::new(unsafe { dlsym(handle, name.as_ptr()) })
 }
 
-/// A loaded object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
-    /// The start address.
     pub(crate) base: *const c_void,
     /// The path from which it was loaded; valid while it is loaded.
     path: *const c_char,
@@ -92,7 +87,6 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Returns the object that contains an address.
     pub(crate) fn of(address: *const c_void) -> Option<Self> {
         unsafe extern "C" {
             fn dladdr1(
@@ -132,12 +126,10 @@ impl Object {
         Self::of(Self::ours as *const () as *const c_void)
     }
 
-    /// Returns true if both are the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.base == other.base
     }
 
-    /// Returns the path from which it was loaded.
     pub(crate) fn path(&self) -> &OsStr {
         if self.path.is_null() {
             return OsStr::new("");

@@ -35,6 +35,15 @@ const SEARCHED: [&str; 4] = ["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip6
 /// The runtime's handle; null until it is known.
 static HANDLE: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
+macro_rules! once {
+    ($log:expr) => {{
+        static LOGGED: AtomicBool = AtomicBool::new(false);
+        if !LOGGED.swap(true, Ordering::Relaxed) {
+            $log;
+        }
+    }};
+}
+
 /// Finds and stores the entry's real function.
 #[cold]
 pub(crate) fn resolve(entry: &Entry) -> Result<NonNull<c_void>, hipError_t> {
@@ -48,31 +57,23 @@ pub(crate) fn resolve(entry: &Entry) -> Result<NonNull<c_void>, hipError_t> {
         return Ok(next);
     }
     let Some(handle) = handle_for(&name) else {
-        static LOGGED: AtomicBool = AtomicBool::new(false);
-        once(&LOGGED, || tracing::error!("{}: no HIP runtime ({RUNTIME}*) is loaded or found", entry.name()));
+        once!(tracing::error!("{}: no HIP runtime ({RUNTIME}*) is loaded or found", entry.name()));
         return Err(hipErrorNotInitialized);
     };
     let Some(real) = defined_by(handle, &name) else {
-        static LOGGED: AtomicBool = AtomicBool::new(false);
-        once(&LOGGED, || tracing::error!("{}: the HIP runtime does not have this function", entry.name()));
+        once!(tracing::error!("{}: the HIP runtime does not have this function", entry.name()));
         return Err(hipErrorSharedObjectSymbolNotFound);
     };
     if is_ours(real.as_ptr()) {
-        static LOGGED: AtomicBool = AtomicBool::new(false);
-        once(&LOGGED, || {
-            tracing::error!(
-                "{}: the HIP runtime that was found is this library itself; \
-                 XSCHED_HIP_LIB must name the real {RUNTIME}",
-                entry.name()
-            );
-        });
+        once!(tracing::error!(
+            "{}: the HIP runtime that was found is this library itself; \
+             XSCHED_HIP_LIB must name the real {RUNTIME}",
+            entry.name()
+        ));
         return Err(hipErrorNotInitialized);
     }
-    static LOGGED: AtomicBool = AtomicBool::new(false);
-    once(&LOGGED, || {
-        if let Some(object) = Object::of(real.as_ptr()) {
-            tracing::debug!("HIP runtime: {}", object.path().display());
-        }
+    once!(if let Some(object) = Object::of(real.as_ptr()) {
+        tracing::debug!("HIP runtime: {}", object.path().display());
     });
     let next = interposer(&name).unwrap_or(real);
     entry.set(next, real);
@@ -136,8 +137,7 @@ pub(crate) fn look_up(entry: &Entry) -> Option<NonNull<c_void>> {
     if let Some(known) = entry.runtimes() {
         return Some(known);
     }
-    let name = CString::new(entry.name()).ok()?;
-    let known = defined_by(handle()?, &name).filter(|real| !is_ours(real.as_ptr()))?;
+    let known = find(&CString::new(entry.name()).ok()?)?;
     entry.set_runtimes(known);
     Some(known)
 }
@@ -145,13 +145,6 @@ pub(crate) fn look_up(entry: &Entry) -> Option<NonNull<c_void>> {
 /// Returns a function of the runtime that has no entry, if there is one. Logs nothing.
 pub(crate) fn find(name: &CStr) -> Option<NonNull<c_void>> {
     defined_by(handle()?, name).filter(|real| !is_ours(real.as_ptr()))
-}
-
-/// Logs something once in a process.
-fn once(logged: &AtomicBool, log: impl FnOnce()) {
-    if !logged.swap(true, Ordering::Relaxed) {
-        log();
-    }
 }
 
 fn is_ours(address: *const c_void) -> bool {
@@ -213,14 +206,11 @@ fn open_named() -> Option<NonNull<c_void>> {
     match open(&path, RTLD_LAZY | RTLD_NODELETE) {
         Ok(handle) => Some(handle),
         Err(error) => {
-            static LOGGED: AtomicBool = AtomicBool::new(false);
-            once(&LOGGED, || {
-                tracing::warn!(
-                    "XSCHED_HIP_LIB={} is not usable (expected a HIP runtime: {error}); \
-                     the default stays in force",
-                    path.to_string_lossy().escape_debug()
-                );
-            });
+            once!(tracing::warn!(
+                "XSCHED_HIP_LIB={} is not usable (expected a HIP runtime: {error}); \
+                 the default stays in force",
+                path.to_string_lossy().escape_debug()
+            ));
             None
         }
     }

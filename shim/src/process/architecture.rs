@@ -108,39 +108,25 @@ fn grid(most: [c_int; 3]) -> [u32; 3] {
     most.map(|most| u32::try_from(most).unwrap_or(0))
 }
 
-macro_rules! architecture {
-    ($properties:expr) => {
-        Architecture {
-            name: text(&$properties.gcn_arch_name)?,
-            limits: Limits {
-                shared: $properties.shared_mem_per_block,
-                grid: grid($properties.max_grid_size),
-            },
-        }
-    };
-}
-
 impl Ask {
     fn about(self, device: c_int) -> Option<Architecture> {
+        macro_rules! ask {
+            ($function:ident, $properties:ty) => {{
+                // SAFETY: the function writes a structure of this type.
+                let found = properties::<$properties>(|place| unsafe { $function(place, device) })?;
+                let limits = Limits { shared: found.shared_mem_per_block, grid: grid(found.max_grid_size) };
+                Some(Architecture { name: text(&found.gcn_arch_name)?, limits })
+            }};
+        }
         match self {
-            Self::R0600(function) => {
-                // SAFETY: the function writes a structure of this type.
-                let properties =
-                    properties::<hipDeviceProp_tR0600>(|place| unsafe { function(place, device) })?;
-                Some(architecture!(properties))
-            }
-            Self::R0000(function) => {
-                // SAFETY: the function writes a structure of this type.
-                let properties =
-                    properties::<hipDeviceProp_tR0000>(|place| unsafe { function(place, device) })?;
-                Some(architecture!(properties))
-            }
+            Self::R0600(function) => ask!(function, hipDeviceProp_tR0600),
+            Self::R0000(function) => ask!(function, hipDeviceProp_tR0000),
         }
     }
 }
 
 /// Returns the structure that a call writes; `None` if the call fails.
-fn properties<T>(call: impl FnOnce(*mut T) -> hipError_t) -> Option<Box<T>> {
+pub(super) fn properties<T>(call: impl FnOnce(*mut T) -> hipError_t) -> Option<Box<T>> {
     let mut properties = Box::new(MaybeUninit::<T>::zeroed());
     // SAFETY: every field of the structures that this is used with is a number or an array of numbers, for
     // which zeros are valid.
@@ -208,22 +194,22 @@ mod tests {
         }
     }
 
-    unsafe extern "C" fn newer(prop: *mut hipDeviceProp_tR0600, device: c_int) -> hipError_t {
-        let Some(name) = NAMES.get(device as usize) else { return hipErrorInvalidDevice };
-        // SAFETY: the tested code passes a valid structure.
-        let prop = unsafe { &mut *prop };
-        write(&mut prop.gcn_arch_name, name);
-        (prop.shared_mem_per_block, prop.max_grid_size) = (160 << 10, [i32::MAX, 65_536, 65_536]);
-        hipSuccess
+    macro_rules! answers {
+        ($($name:ident: $properties:ty;)*) => {$(
+            unsafe extern "C" fn $name(prop: *mut $properties, device: c_int) -> hipError_t {
+                let Some(name) = NAMES.get(device as usize) else { return hipErrorInvalidDevice };
+                // SAFETY: the tested code passes a valid structure.
+                let prop = unsafe { &mut *prop };
+                write(&mut prop.gcn_arch_name, name);
+                (prop.shared_mem_per_block, prop.max_grid_size) = (160 << 10, [i32::MAX, 65_536, 65_536]);
+                hipSuccess
+            }
+        )*};
     }
 
-    unsafe extern "C" fn older(prop: *mut hipDeviceProp_tR0000, device: c_int) -> hipError_t {
-        let Some(name) = NAMES.get(device as usize) else { return hipErrorInvalidDevice };
-        // SAFETY: the tested code passes a valid structure.
-        let prop = unsafe { &mut *prop };
-        write(&mut prop.gcn_arch_name, name);
-        (prop.shared_mem_per_block, prop.max_grid_size) = (160 << 10, [i32::MAX, 65_536, 65_536]);
-        hipSuccess
+    answers! {
+        newer: hipDeviceProp_tR0600;
+        older: hipDeviceProp_tR0000;
     }
 
     #[test]

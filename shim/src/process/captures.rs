@@ -9,7 +9,7 @@ use hip_sys::types::{hipStream_t, hipStreamCaptureStatus, hipStreamCaptureStatus
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The captures of a process.
+#[derive(Default)]
 pub(crate) struct Captures {
     /// The streams that have begun a capture and not ended it.
     begun: AtomicUsize,
@@ -19,10 +19,6 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
-    pub(crate) const fn new() -> Self {
-        Self { begun: AtomicUsize::new(0), all: AtomicUsize::new(0), branches: Mutex::new(Vec::new()) }
-    }
-
     /// Returns true if any stream may capture.
     #[inline(always)]
     pub(crate) fn any(&self) -> bool {

@@ -14,7 +14,6 @@ pub(crate) type Shape = (usize, u32, u64, usize);
 #[derive(Default)]
 pub(crate) struct CooperativeCache(Mutex<HashMap<Shape, u64>>);
 
-/// Returns the shape of a launch.
 pub(crate) fn shape(kernel: &'static Kernel, device: u32, threads: u64, shared: usize) -> Shape {
     (ptr::from_ref(kernel).addr(), device, threads, shared)
 }
@@ -25,7 +24,6 @@ impl CooperativeCache {
         self.0.lock().get(&shape).is_some_and(|&most| blocks <= most)
     }
 
-    /// Notes a launch that the runtime has accepted.
     pub(crate) fn accepted(&self, shape: Shape, blocks: u64) {
         let mut shapes = self.0.lock();
         let most = shapes.entry(shape).or_default();

@@ -7,12 +7,12 @@
 //! ids (`unique_id`), if the driver assigns them. If neither is known, the n-th HIP device at an address is
 //! taken for the n-th node there.
 
+use super::architecture;
 use hal_hip::real::RuntimeFunctions;
 use hal_kfd::topology::{self, Device, Pci};
 use hip_sys::pfn;
 use hip_sys::types::{hipDeviceProp_tR0600, hipSuccess};
 use std::ffi::{CStr, c_char, c_int};
-use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -96,11 +96,9 @@ impl Devices {
                 return None;
             }
             let unique = properties.and_then(|properties| {
-                let mut found = MaybeUninit::<hipDeviceProp_tR0600>::zeroed();
-                // SAFETY: the function fills the structure, which consists of numbers and bytes, for which
-                // zeros are valid.
-                let (code, found) = unsafe { (properties(found.as_mut_ptr(), device), found.assume_init()) };
-                unique(&found.uuid).filter(|_| code == hipSuccess)
+                // SAFETY: the function writes a structure of this type.
+                let ask = |place: *mut hipDeviceProp_tR0600| unsafe { properties(place, device) };
+                unique(&architecture::properties(ask)?.uuid)
             });
             Some(HipDevice { address: Address::parse(text)?, function: function(text), unique })
         };

@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::c_uint;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use xqueue::{After, Completion, Ticket, XQueue};
+use xqueue::{After, Completion, XQueue};
 
 /// The events of a process, as far as the runtime does not know them.
 pub(crate) struct Events {
@@ -36,6 +36,7 @@ pub(crate) struct Events {
 }
 
 /// The last record of each event.
+#[derive(Default)]
 struct Records {
     /// The records by their events' handles, spread over several locks, each of which is held shortly.
     shards: [Mutex<HashMap<usize, Record>>; 16],
@@ -54,10 +55,6 @@ enum Record {
 }
 
 impl Records {
-    fn new() -> Self {
-        Self { shards: std::array::from_fn(|_| Mutex::new(HashMap::new())), graphs: AtomicU64::new(0) }
-    }
-
     fn shard(&self, event: hipEvent_t) -> parking_lot::MutexGuard<'_, HashMap<usize, Record>> {
         // Handles are addresses of objects larger than 64 bytes.
         self.shards[(event.as_raw() >> 6) % self.shards.len()].lock()
@@ -97,15 +94,11 @@ impl Drop for Named {
     }
 }
 
-fn is_open(after: &After) -> bool {
-    !after.queue.is_launched(after.through)
-}
-
 impl State {
     /// Forgets launched commands. Returns true if nothing is left.
     fn settle(&mut self) -> bool {
-        self.record = self.record.take().filter(is_open);
-        self.waits.retain(is_open);
+        self.record = self.record.take().filter(After::is_open);
+        self.waits.retain(After::is_open);
         self.record.is_none() && self.waits.is_empty()
     }
 }
@@ -116,12 +109,12 @@ impl Events {
         Self {
             real,
             count: AtomicUsize::new(0),
-            states: Mutex::new(HashMap::new()),
-            live: Mutex::new(HashSet::new()),
+            states: Mutex::default(),
+            live: Mutex::default(),
             from_the_start,
-            devices: Mutex::new(HashMap::new()),
-            untimed: Mutex::new(HashSet::new()),
-            records: Records::new(),
+            devices: Mutex::default(),
+            untimed: Mutex::default(),
+            records: Records::default(),
         }
     }
 
@@ -166,7 +159,6 @@ impl Events {
         self.records.shard(event).insert(event.as_raw(), Record::Foreign);
     }
 
-    /// Returns true if another process may record the event, or a record was not seen.
     pub(crate) fn is_foreign(&self, event: hipEvent_t) -> bool {
         matches!(self.records.shard(event).get(&event.as_raw()), Some(Record::Foreign))
     }
@@ -301,29 +293,15 @@ impl Events {
         });
     }
 
-    /// Notes a deferred record.
-    pub(crate) fn record_deferred(
-        &self,
-        event: hipEvent_t,
-        named: &Arc<Named>,
-        queue: &Arc<XQueue>,
-        ticket: Ticket,
-    ) {
+    pub(crate) fn record_deferred(&self, event: hipEvent_t, named: &Arc<Named>, record: After) {
         self.note(event, named, |state| {
-            state.record = Some(After { queue: queue.clone(), through: ticket });
+            state.record = Some(record);
             state.waits.clear();
         });
     }
 
-    /// Notes a deferred wait.
-    pub(crate) fn wait_deferred(
-        &self,
-        event: hipEvent_t,
-        named: &Arc<Named>,
-        queue: &Arc<XQueue>,
-        ticket: Ticket,
-    ) {
-        self.note(event, named, |state| state.waits.push(After { queue: queue.clone(), through: ticket }));
+    pub(crate) fn wait_deferred(&self, event: hipEvent_t, named: &Arc<Named>, wait: After) {
+        self.note(event, named, |state| state.waits.push(wait));
     }
 
     /// Notes that the program destroys the event. Returns true if deferred commands name it: the last of them

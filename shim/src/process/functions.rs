@@ -72,7 +72,6 @@ pub(super) fn real() -> Option<RuntimeFunctions> {
     })
 }
 
-/// Finds the functions that describe a graph.
 pub(super) fn graphs() -> Option<graphs::Functions> {
     Some(graphs::Functions {
         nodes: find!(hipGraphGetNodes)?,
@@ -82,7 +81,6 @@ pub(super) fn graphs() -> Option<graphs::Functions> {
     })
 }
 
-/// Finds the occupancy functions.
 pub(super) fn occupancy() -> Option<occupancy::Functions> {
     Some(occupancy::Functions {
         host: find!(hipOccupancyMaxPotentialBlockSize)?,
@@ -90,7 +88,6 @@ pub(super) fn occupancy() -> Option<occupancy::Functions> {
     })
 }
 
-/// Finds the functions that return kernel names.
 pub(super) fn names() -> Option<slow_path::Names> {
     // SAFETY: the fields of `Names` have the types of the functions of these names.
     unsafe {
@@ -99,7 +96,6 @@ pub(super) fn names() -> Option<slow_path::Names> {
     }
 }
 
-/// Finds the function that returns a device's properties.
 pub(super) fn device_properties() -> Option<Ask> {
     // A runtime without the newer function has the older structure.
     find!(hipGetDevicePropertiesR0600)
@@ -107,12 +103,10 @@ pub(super) fn device_properties() -> Option<Ask> {
         .or_else(|| find!(hipGetDeviceProperties).map(Ask::R0000))
 }
 
-/// Identifies the devices.
 pub(super) fn devices(real: &RuntimeFunctions) -> Devices {
     Devices::of(real, find!(hipDeviceGetPCIBusId), find!(hipGetDevicePropertiesR0600))
 }
 
-/// Finds the function that returns a device's current pool.
 pub(super) fn current_pool() -> Option<pfn::hipDeviceGetMemPool> {
     find!(hipDeviceGetMemPool)
 }

@@ -13,9 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use xqueue::{After, Ticket, XQueue};
+use xqueue::After;
 
-/// The executable graphs of a process.
 pub(crate) struct Graphs {
     functions: Option<Functions>,
     /// The runtime's version, which the values of node types depend on.
@@ -30,12 +29,10 @@ pub(crate) struct Graphs {
 /// there are queues.
 static USER_OBJECTS: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the program makes a user object.
 pub(crate) fn user_object_made() {
     USER_OBJECTS.store(true, Ordering::Release);
 }
 
-/// Returns true if the program has ever made a user object.
 pub(crate) fn has_user_objects() -> bool {
     USER_OBJECTS.load(Ordering::Acquire)
 }
@@ -68,7 +65,6 @@ impl Ended {
     }
 }
 
-/// An executable graph.
 pub(crate) struct Exec {
     handle: hipGraphExec_t,
     /// True if it has only kernels, copies, fills, host functions, and graphs of these.
@@ -118,7 +114,6 @@ fn node(kind: hipGraphNodeType, version: (u32, u32)) -> Node {
 const DEPTH: usize = 16;
 
 impl Functions {
-    /// Returns true if a graph has only plain nodes.
     fn is_plain(&self, graph: hipGraph_t, version: (u32, u32), depth: usize) -> bool {
         let mut count = 0;
         // SAFETY: the graph exists, because it was just instantiated or is a child; the place for the number
@@ -192,7 +187,6 @@ impl Graphs {
         self.all_plain.load(Ordering::Acquire)
     }
 
-    /// Returns the graph with this handle, if it is known.
     pub(crate) fn find(&self, handle: hipGraphExec_t) -> Option<Arc<Exec>> {
         self.execs.lock().get(&handle.as_raw()).cloned()
     }
@@ -232,15 +226,14 @@ impl Exec {
         self.plain
     }
 
-    /// Notes a deferred launch.
-    pub(crate) fn deferred(&self, queue: &Arc<XQueue>, ticket: Ticket) {
+    pub(crate) fn deferred(&self, launch: After) {
         let mut launches = self.launches.lock();
-        launches.retain(is_open);
-        launches.push(After { queue: queue.clone(), through: ticket });
+        launches.retain(After::is_open);
+        launches.push(launch);
     }
 
     fn is_open(&self) -> bool {
-        self.launches.lock().iter().any(is_open)
+        self.launches.lock().iter().any(After::is_open)
     }
 
     /// Waits until its deferred launches are launched. Does not wait inside a callback.
@@ -249,14 +242,8 @@ impl Exec {
             return;
         }
         let launches = self.launches.lock().clone();
-        for launch in launches.iter().filter(|launch| is_open(launch)) {
-            launch.queue.wait_launched(launch.through.next());
-        }
+        launches.iter().for_each(After::wait_launched);
     }
-}
-
-fn is_open(launch: &After) -> bool {
-    !launch.queue.is_launched(launch.through)
 }
 
 #[cfg(test)]

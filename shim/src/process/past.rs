@@ -45,7 +45,7 @@ impl Past {
     /// Looks for the kernel of a host function and notes it in `kernels`. Returns true if it is known now.
     /// `stream` is one of the runtime's own, and `calls_us` returns true if an object's references to a
     /// function lead to this library.
-    pub(super) fn note(
+    pub(crate) fn note(
         &self,
         names: Names,
         kernels: &Kernels,
@@ -53,12 +53,31 @@ impl Past {
         function: *const c_void,
         calls_us: impl FnOnce(&Object, &CStr) -> bool,
     ) -> bool {
+        let look_for = |loaded| {
+            // SAFETY: any address may be asked for; the stream is that of the launch.
+            let name = unsafe { (names.host)(function, stream) };
+            if name.is_null() {
+                return None;
+            }
+            let object = Object::of(function)?;
+            // Unloaded kernels must be forgotten, because another library's kernel may get the same address.
+            if !calls_us(&object, c"__hipUnregisterFatBinary") {
+                return None;
+            }
+            let wrappers = self.wrappers_of(function, object.map.addr(), loaded);
+            let wrappers: Vec<_> =
+                wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
+            // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered.
+            // The wrappers are the compiler's constants in a loaded library, which unregisters them with us
+            // before it is unloaded.
+            Some(unsafe { kernels.add_unseen(function, CStr::from_ptr(name), &wrappers) })
+        };
         errno::kept(|| {
             let loaded = elf::loaded_so_far();
             if self.unknown.lock().get(&function.addr()) == Some(&loaded) {
                 return false;
             }
-            let known = self.look_for(names, kernels, stream, function, calls_us, loaded).unwrap_or(false);
+            let known = look_for(loaded).unwrap_or(false);
             if !known {
                 self.unknown.lock().insert(function.addr(), loaded);
             }
@@ -67,34 +86,6 @@ impl Past {
             unsafe { libc::dlerror() };
             known
         })
-    }
-
-    fn look_for(
-        &self,
-        names: Names,
-        kernels: &Kernels,
-        stream: hipStream_t,
-        function: *const c_void,
-        calls_us: impl FnOnce(&Object, &CStr) -> bool,
-        loaded: u64,
-    ) -> Option<bool> {
-        // SAFETY: any address may be asked for; the stream is that of the launch.
-        let name = unsafe { (names.host)(function, stream) };
-        if name.is_null() {
-            return None;
-        }
-        let object = Object::of(function)?;
-        // Unloaded kernels must be forgotten, because another library's kernel may get the same address.
-        if !calls_us(&object, c"__hipUnregisterFatBinary") {
-            return None;
-        }
-        let wrappers = self.wrappers_of(function, object.map.addr(), loaded);
-        let wrappers: Vec<_> =
-            wrappers.iter().map(|wrapper| std::ptr::with_exposed_provenance(*wrapper)).collect();
-        // SAFETY: the name is the runtime's own string, which lives as long as the kernel is registered. The
-        // wrappers are the compiler's constants in a loaded library, which unregisters them with us before it
-        // is unloaded.
-        Some(unsafe { kernels.add_unseen(function, CStr::from_ptr(name), &wrappers) })
     }
 
     /// Returns the wrappers in the library that contains an address; `map` identifies it.

@@ -18,12 +18,12 @@ use hip_sys::types::{
     hipError_t, hipEvent_t, hipMemPool_t, hipMemPoolAttrReservedMemCurrent,
     hipMemPoolReuseFollowEventDependencies, hipStream_t, hipSuccess,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use xqueue::{After, QueueId, Ticket, XQueue};
+use xqueue::{After, QueueId, Ticket};
 
 /// A block that the program has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,6 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// Returns true if to the runtime it belongs to another stream than it does.
     pub(crate) fn is_lent(&self) -> bool {
         self.lent
     }
@@ -86,7 +85,6 @@ pub(crate) struct Following {
 }
 
 impl Following {
-    /// Returns true if this pool follows events.
     fn follows(&self, pool: hipMemPool_t) -> bool {
         let mut follows: c_int = 0;
         // SAFETY: the pool is the program's, and the place for the answer, an int, is valid.
@@ -107,7 +105,7 @@ type Record = (QueueId, Ticket);
 /// A record, with the deferred returns before it.
 type Recorded = (Record, Vec<Arc<Returning>>);
 
-/// The pools of a process.
+#[derive(Default)]
 pub(crate) struct Pools {
     current: Option<pfn::hipDeviceGetMemPool>,
     blocks: Mutex<HashMap<usize, Block>>,
@@ -129,17 +127,7 @@ pub(crate) struct Pools {
 
 impl Pools {
     pub(crate) fn new(current: Option<pfn::hipDeviceGetMemPool>, following: Option<Following>) -> Self {
-        Self {
-            current,
-            blocks: Mutex::default(),
-            returning: Mutex::default(),
-            open: AtomicUsize::new(0),
-            following,
-            records: Mutex::default(),
-            recorded: AtomicUsize::new(0),
-            lends: AtomicBool::new(false),
-            hands: RwLock::default(),
-        }
+        Self { current, following, ..Self::default() }
     }
 
     /// Returns the pool from which a stream of this device allocates.
@@ -158,9 +146,7 @@ impl Pools {
         }
         // Called without a lock, because the runtime may wait inside.
         let follows = self.following.is_some_and(|each| each.follows(pool));
-        let mut returning = self.returning.lock();
-        returning.retain(|(one, _)| one.is_pending());
-        self.open.store(returning.len(), Ordering::Release);
+        let returning = self.pending();
         loop {
             let fits = |one: &&Arc<Returning>| {
                 let is_of = one.block.pool == pool.as_raw() && one.block.size >= size && one.is_pending();
@@ -194,9 +180,7 @@ impl Pools {
         if self.following.is_none() || self.open.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let mut returning = self.returning.lock();
-        returning.retain(|(one, _)| one.is_pending());
-        self.open.store(returning.len(), Ordering::Release);
+        let returning = self.pending();
         let all = returning.iter().map(|(one, _)| one);
         all.filter(|one| one.precedes(queue)).cloned().collect()
     }
@@ -314,7 +298,6 @@ impl Pools {
         if own { last() } else { hipSuccess }
     }
 
-    /// Notes a block that the program has allocated.
     pub(crate) fn allocated(&self, address: *mut c_void, size: usize, pool: hipMemPool_t) {
         let block = Block { size, pool: pool.as_raw(), lent: false };
         self.blocks.lock().insert(address.expose_provenance(), block);
@@ -344,11 +327,18 @@ impl Pools {
     }
 
     /// Notes the command of a deferred return.
-    pub(crate) fn submitted(&self, returning: Arc<Returning>, queue: &Arc<XQueue>, ticket: Ticket) {
+    pub(crate) fn submitted(&self, returning: Arc<Returning>, command: After) {
+        let mut all = self.pending();
+        all.push((returning, Some(command)));
+        self.open.store(all.len(), Ordering::Release);
+    }
+
+    /// Locks the deferred returns, without those that were made.
+    fn pending(&self) -> MutexGuard<'_, Vec<(Arc<Returning>, Option<After>)>> {
         let mut all = self.returning.lock();
         all.retain(|(one, _)| one.is_pending());
-        all.push((returning, Some(After { queue: queue.clone(), through: ticket })));
         self.open.store(all.len(), Ordering::Release);
+        all
     }
 
     /// Waits until all deferred returns are made, for calls that query or trim a pool. Does not wait inside a
@@ -357,18 +347,9 @@ impl Pools {
         if Thread::current().is_in_callback() {
             return false;
         }
-        let open: Vec<_> = {
-            let all = self.returning.lock();
-            all.iter()
-                .filter(|(one, _)| one.is_pending())
-                .filter_map(|(_, command)| command.clone())
-                .collect()
-        };
-        let some = !open.is_empty();
-        for After { queue, through } in open {
-            queue.wait_launched(through.next());
-        }
-        some
+        let open: Vec<_> = self.pending().iter().filter_map(|(_, command)| command.clone()).collect();
+        open.iter().for_each(After::wait_launched);
+        !open.is_empty()
     }
 
     /// Forgets all blocks: a device is reset.

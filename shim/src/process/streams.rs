@@ -19,7 +19,7 @@ use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use xqueue::{DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
+use xqueue::{After, DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
 
 /// A stream. It is never freed, because launching threads read it without a lock, but reused for another
 /// stream of its kind after its end. A thread that still uses it then, because the program destroys a stream
@@ -43,7 +43,6 @@ pub(crate) struct Stream {
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    /// Makes a stream.
     fn new(
         real: &'static RuntimeFunctions,
         stream: hipStream_t,
@@ -56,7 +55,6 @@ impl Stream {
         Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, slot }))
     }
 
-    /// Makes the default stream of a device.
     pub(crate) fn default_of(real: &'static RuntimeFunctions, device: u32) -> &'static Self {
         Self::new(real, hipStream_t::NULL, device, OrderClass::Default)
     }
@@ -113,32 +111,26 @@ impl Stream {
         self.queue.get().and_then(Option::as_ref)
     }
 
-    /// Returns the handle of its XQueue; 0 if it has none.
     pub(crate) fn handle(&self) -> u64 {
         self.handle.load(Ordering::Acquire)
     }
 
-    /// Returns the requested preemption level.
     pub(crate) fn level(&self) -> PreemptLevel {
         PreemptLevel::from_number(i64::from(self.level.load(Ordering::Acquire))).unwrap_or_default()
     }
 
-    /// Sets the requested preemption level.
     pub(crate) fn set_level(&self, level: PreemptLevel) {
         self.level.store(level.number(), Ordering::Release);
     }
 
-    /// Returns the hints for its queue, except the priority.
     pub(crate) fn hints(&self) -> QueueHints {
         *self.hints.lock()
     }
 
-    /// Changes the hints for its queue.
     pub(crate) fn hint(&self, change: impl FnOnce(&mut QueueHints)) {
         change(&mut self.hints.lock());
     }
 
-    /// Returns the place of its queue's state for a server.
     pub(crate) fn slot(&'static self) -> &'static QueueSlot {
         &self.slot
     }
@@ -245,6 +237,13 @@ pub(crate) struct Found {
     pub(crate) process: &'static Process,
     pub(crate) stream: &'static Stream,
     pub(crate) queue: &'static Arc<XQueue>,
+}
+
+impl Found {
+    /// Returns the edge to the queue's command with this ticket.
+    pub(crate) fn after(&self, ticket: Ticket) -> After {
+        After { queue: self.queue.clone(), through: ticket }
+    }
 }
 
 impl Target {

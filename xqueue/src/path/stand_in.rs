@@ -15,7 +15,7 @@ use crate::path::launch::Stop;
 use crate::permission::QueuePermission;
 use crate::state::device::{Core, Device};
 use crate::state::lease::UNRESPONSIVE_AFTER;
-use crate::state::queue::{Scope, XQueue};
+use crate::state::queue::XQueue;
 use crate::sync::{Key, now};
 use crate::threads::backoff::Backoff;
 
@@ -30,12 +30,11 @@ impl Core {
         }
         // A policy that suspends nothing has nothing to renew.
         let mut suspended = false;
-        self.each_queue(Scope::Process, |queue| {
+        self.for_each_queue(|queue| {
             if queue.state.permission.has(QueuePermission::POLICY) {
                 suspended = true;
                 queue.set_policy_run(true);
             }
-            true
         });
         if suspended && self.lease.note_expired() {
             tracing::warn!(

@@ -1,7 +1,6 @@
 //! The state that all queues of a process share, and that of each device. [`Core`], [`Device`] and [`XQueue`]
 //! refer to each other; no other file of the crate takes part in that circle.
 
-use std::fmt;
 use std::sync::Arc;
 
 use crossbeam::utils::CachePadded;
@@ -87,7 +86,7 @@ impl Core {
             loops,
             watcher: WatcherHandle::new(config.watch),
             epoch: Epoch::new(),
-            lease: Lease::new(),
+            lease: Lease::default(),
             stop: AtomicBool::new(false),
             exclusive: AtomicUsize::new(0),
             next_queue: AtomicU64::new(1),
@@ -123,6 +122,14 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Calls `visit` with every queue of the process, as [`Core::each_queue`] does.
+    pub(crate) fn for_each_queue(&self, mut visit: impl FnMut(&Arc<XQueue>)) {
+        self.each_queue(Scope::Process, |queue| {
+            visit(queue);
+            true
+        });
     }
 
     /// Wakes every worker and every thread that waits for a launch or a permission.
@@ -161,7 +168,7 @@ impl Device {
             signal: Signal::new(),
             estimates: Estimates::new(),
             has_worker: AtomicBool::new(false),
-            worker: Mutex::new(ServiceThread::new()),
+            worker: Mutex::new(ServiceThread::default()),
             rounds: AtomicU64::new(0),
             rounds_replaced: AtomicU64::new(u64::MAX),
         }
@@ -186,7 +193,6 @@ impl Device {
         there
     }
 
-    /// Returns true if the worker thread runs.
     pub(crate) fn has_live_worker(&self) -> bool {
         self.worker.lock().is_alive()
     }
@@ -225,11 +231,5 @@ impl Device {
             self.blocking.fetch_sub(1, Ordering::AcqRel);
         }
         self.changed();
-    }
-}
-
-impl fmt::Debug for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Device").field(&self.id).finish()
     }
 }

@@ -128,13 +128,11 @@ impl Flight {
         }
     }
 
-    /// Returns the number of commands launched.
     #[inline]
     pub(crate) fn launched(&self) -> u64 {
         self.launched.load(Ordering::Acquire)
     }
 
-    /// Returns the number of commands known to have completed.
     pub(crate) fn completed(&self) -> u64 {
         self.completed.load(Ordering::Acquire)
     }
@@ -316,7 +314,6 @@ impl Flight {
         self.launch_ahead().max(Duration::from_nanos(window))
     }
 
-    /// Returns how long before the end of what is in flight the next command may be launched.
     pub(crate) fn launch_ahead(&self) -> Duration {
         self.launch_ahead.time()
     }
@@ -353,35 +350,28 @@ impl Flight {
         let keys = std::mem::take(&mut intervals.since_marker);
         let start = std::mem::replace(&mut intervals.start, launched);
         let unstarted = intervals.unstarted.filter(|(_, index)| start >= *index).map(|(at, _)| at);
-        match result {
-            Ok(mark) => intervals.queue.push_back(Interval {
+        let cost = self.cost_launched.load(Ordering::Relaxed);
+        let result = result.map(|mark| {
+            intervals.queue.push_back(Interval {
                 mark,
                 start,
                 upto: launched,
                 unordered_upto: unordered,
-                cost_upto: self.cost_launched.load(Ordering::Relaxed),
+                cost_upto: cost,
                 recorded: (keys.commands != 0).then(now),
                 unstarted,
                 seen_running: None,
                 keys,
-            }),
-            Err(error) => {
-                // Its completion can no longer be observed: fail open.
-                drop(intervals);
-                self.complete(CompletionSnapshot {
-                    launched,
-                    unordered,
-                    cost: self.cost_launched.load(Ordering::Relaxed),
-                });
-                self.unordered_marked.fetch_max(unordered, Ordering::AcqRel);
-                self.marked.store(launched, Ordering::Release);
-                return Err(error);
-            }
-        }
+            });
+        });
         drop(intervals);
+        if result.is_err() {
+            // Its completion can no longer be observed: fail open.
+            self.complete(CompletionSnapshot { launched, unordered, cost });
+        }
         self.unordered_marked.fetch_max(unordered, Ordering::AcqRel);
         self.marked.store(launched, Ordering::Release);
-        Ok(())
+        result
     }
 
     /// Returns the snapshot that a synchronisation which begins now will prove.
@@ -399,7 +389,6 @@ impl Flight {
         (snapshot.unordered == self.unordered()).then_some(snapshot)
     }
 
-    /// Notes that everything in the snapshot has completed.
     pub(crate) fn complete(&self, snapshot: CompletionSnapshot) {
         self.cost_completed.fetch_max(snapshot.cost, Ordering::AcqRel);
         self.unordered_done.fetch_max(snapshot.unordered, Ordering::AcqRel);
@@ -412,7 +401,6 @@ impl Flight {
         self.complete(CompletionSnapshot { launched: self.launched.load(Ordering::Relaxed), ..snapshot });
     }
 
-    /// Returns true if everything in the snapshot is known to have completed.
     pub(crate) fn covers(&self, snapshot: CompletionSnapshot) -> bool {
         self.completed() >= snapshot.launched
             && self.unordered_done.load(Ordering::Acquire) >= snapshot.unordered
@@ -522,7 +510,6 @@ impl Flight {
         upto.saturating_sub(marked.max(completed))
     }
 
-    /// See [`Intervals::forget_times`].
     pub(crate) fn forget_times(&self) {
         self.intervals.lock().forget_times();
     }

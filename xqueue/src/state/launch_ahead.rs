@@ -17,7 +17,6 @@ const BOUNDS: RangeInclusive<u64> = 50_000..=500_000;
 const GROWTH: u64 = 4;
 const DECAY: u64 = 2048;
 
-/// The launch-ahead time of one queue.
 #[derive(Debug)]
 pub(crate) struct LaunchAhead {
     nanos: AtomicU64,

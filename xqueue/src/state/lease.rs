@@ -27,7 +27,7 @@ impl Epoch {
 }
 
 /// The time until which the local policy's suspensions hold.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Lease {
     /// A moment of the [`Epoch`]; 0 if there is no lease.
     until: AtomicU64,
@@ -40,11 +40,6 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new() -> Self {
-        let off = || AtomicBool::new(false);
-        Self { until: AtomicU64::new(0), extended: off(), expired: off(), reported: off() }
-    }
-
     /// Sets the end. Returns true if the lease has expired since the last call and its suspensions were
     /// ended.
     pub(crate) fn renew(&self, until: u64) -> bool {
@@ -87,7 +82,7 @@ mod tests {
 
     #[test]
     fn lease_past_its_end_is_extended_once() {
-        let lease = Lease::new();
+        let lease = Lease::default();
         assert!(!lease.expires(u64::MAX), "there is no policy");
         assert!(!lease.renew(10));
         assert!(!lease.expires(10) && !lease.expires(11));
@@ -98,7 +93,7 @@ mod tests {
 
     #[test]
     fn lease_after_the_policy_ended_never_expires() {
-        let lease = Lease::new();
+        let lease = Lease::default();
         lease.renew(10);
         lease.note_expired();
         lease.end();

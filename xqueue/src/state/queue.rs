@@ -25,39 +25,6 @@ use crate::sync::{
 };
 
 /// A preemptible software queue in front of one hardware queue.
-///
-/// ```
-/// # use std::sync::Arc;
-/// # use xqueue::*;
-/// # struct Gpu;
-/// # impl HwDevice for Gpu {
-/// #     fn enter(&self) {}
-/// # }
-/// # struct Stream;
-/// # impl HwQueue for Stream {
-/// #     fn record_marker(&self) -> Result<Marker, HwError> { Ok(Marker(1)) }
-/// #     fn query_marker(&self, _: Marker) -> Result<bool, HwError> { Ok(true) }
-/// #     fn release_marker(&self, _: Marker) {}
-/// #     fn synchronize(&self) -> HwResult { Ok(()) }
-/// # }
-/// # struct Kernel;
-/// # impl HwCommand for Kernel {
-/// #     fn launch(&mut self, _: &dyn HwQueue) -> HwResult { Ok(()) }
-/// #     fn name(&self) -> &str { "kernel" }
-/// # }
-/// # let domain = Domain::new(Config::default(), Arc::new(NullObserver));
-/// # domain.add_device(DeviceId(0), Arc::new(Gpu));
-/// # let queue = domain.create_queue(DeviceId(0), Arc::new(Stream), QueueConfig::default());
-/// # let queue = queue.expect("the device is known");
-/// let spec = CommandSpec::new(CostKey(7));
-/// // The closure makes the real call, with the caller's own arguments.
-/// if queue.try_direct(&spec, || Ok(())) == Direct::NotNow {
-///     // Suspended, or the window is full: a worker launches a copy of the command later.
-///     queue.submit(&spec, queue.spare().put(Kernel)).expect("the queue is open");
-/// }
-/// queue.wait_all().expect("the launch succeeded");
-/// assert_eq!((queue.stats().launched, queue.stats().in_flight), (1, 0));
-/// ```
 pub struct XQueue {
     pub(crate) hot: CachePadded<Hot>,
     pub(crate) state: CachePadded<State>,
@@ -118,6 +85,7 @@ pub(crate) struct State {
 }
 
 /// The state of a queue at the watcher's last check.
+#[derive(Default)]
 pub(crate) struct WatchState {
     pub(crate) launched: AtomicU64,
     pub(crate) completed: AtomicU64,
@@ -136,6 +104,18 @@ pub struct After {
     pub queue: Arc<XQueue>,
     /// The last command that counts.
     pub through: Ticket,
+}
+
+impl After {
+    /// Returns true if something of it is not launched.
+    pub fn is_open(&self) -> bool {
+        !self.queue.is_launched(self.through)
+    }
+
+    /// Waits as [`XQueue::wait_launched`] does.
+    pub fn wait_launched(&self) {
+        self.queue.wait_launched(self.through.next());
+    }
 }
 
 /// A set of queues.
@@ -267,13 +247,7 @@ impl XQueue {
             chaos: AtomicU64::new(seed),
             device_waits: Mutex::new(Vec::new()),
             has_device_waits: AtomicBool::new(false),
-            watch: WatchState {
-                launched: AtomicU64::new(0),
-                completed: AtomicU64::new(0),
-                rounds: AtomicU64::new(0),
-                front: AtomicU64::new(Ticket::NONE.0),
-                still_since: AtomicU64::new(0),
-            },
+            watch: WatchState { front: AtomicU64::new(Ticket::NONE.0), ..WatchState::default() },
         }
     }
 
@@ -393,7 +367,6 @@ impl XQueue {
         }
     }
 
-    /// Takes the submit lock if it is free.
     #[inline]
     pub(crate) fn try_submit(&self) -> Option<Submit<'_>> {
         self.hot.submit.try_lock().map(|held| Submit { queue: self, held })

@@ -114,7 +114,6 @@ enum Storage<C: ?Sized> {
 pub struct CommandBox<C: ?Sized = dyn HwCommand>(Storage<C>);
 
 impl<C: HwCommand + 'static> CommandBox<C> {
-    /// Erases the type of the command.
     #[inline]
     fn erase(self) -> CommandBox {
         CommandBox(match self.0 {

@@ -9,7 +9,7 @@ use crate::sync::{Instant, JoinHandle, is_finished, now, spawn};
 const RETRY: Duration = Duration::from_millis(100);
 
 /// The thread, or the time of the last failed start.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ServiceThread {
     thread: Option<JoinHandle<()>>,
     failed: Option<Instant>,
@@ -17,10 +17,6 @@ pub(crate) struct ServiceThread {
 }
 
 impl ServiceThread {
-    pub(crate) fn new() -> Self {
-        Self { thread: None, failed: None, reported: false }
-    }
-
     /// Starts the thread unless it exists. Returns false if it cannot be started; the message `without` is
     /// logged once.
     pub(crate) fn start(

@@ -49,7 +49,7 @@ pub(crate) fn run(core: &Core) {
         let mut ready = false;
         let mut limited = chaos;
         let mut moved = false;
-        core.each_queue(Scope::Process, |queue| {
+        core.for_each_queue(|queue| {
             queue.chaos_release();
             if queue.is_ready() {
                 ready = true;
@@ -61,7 +61,6 @@ pub(crate) fn run(core: &Core) {
                 moved |= watch(queue, stale);
                 limited |= launch_for_worker(queue, at);
             }
-            true
         });
         idle_checks = if ready { 0 } else { idle_checks + 1 };
         if idle_checks < PATIENCE {
@@ -81,7 +80,6 @@ pub(crate) fn run(core: &Core) {
     }
 }
 
-/// Returns true if a queue is ready.
 fn any_ready(core: &Core) -> bool {
     let mut ready = false;
     core.each_queue(Scope::Process, |queue| {

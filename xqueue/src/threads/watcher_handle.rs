@@ -5,7 +5,6 @@ use crate::state::lease::UNRESPONSIVE_AFTER;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, Signal};
 use crate::threads::service::ServiceThread;
 
-/// The watcher's handle.
 #[derive(Debug)]
 pub(crate) struct WatcherHandle {
     enabled: bool,
@@ -27,7 +26,7 @@ impl WatcherHandle {
             missing: AtomicBool::new(false),
             checked: AtomicU64::new(0),
             signal: Signal::new(),
-            thread: Mutex::new(ServiceThread::new()),
+            thread: Mutex::new(ServiceThread::default()),
         }
     }
 
@@ -72,7 +71,6 @@ impl WatcherHandle {
         self.signal.notify();
     }
 
-    /// Returns true if the thread runs.
     pub(crate) fn is_alive(&self) -> bool {
         self.thread.lock().is_alive()
     }

@@ -7,7 +7,6 @@ use hip_sys::kfd::debug::QueueEntry;
 use protocol::codes::{KfdQueue, KfdQueueState, KfdQueueType, KfdResult};
 use std::collections::BTreeMap;
 
-/// A session about another process.
 pub(super) struct Other {
     attachment: Attachment,
     requested: Requested,
