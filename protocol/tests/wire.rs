@@ -190,3 +190,42 @@ proptest! {
         prop_assert_eq!(there_and_back(&queues), queues);
     }
 }
+
+/// Clients and servers of different builds talk to each other, so the bytes of a message stay.
+#[test]
+fn message_bytes_never_change() {
+    use protocol::cost::{CostKey, EvictCost};
+    use protocol::message::{ToClient, ToServer};
+    let (queue, priority) = (QueueId(0x0102_0304_0506_0708), Priority::try_from(-3).unwrap());
+    let level = PreemptLevel::Interrupt;
+    let key = CostKey::new(9).unwrap();
+    let messages = [
+        ToServer::Hello { pid: 7, name: "ä".to_owned() }.encode(),
+        ToServer::QueueCreated { queue, slot: 5, device: DeviceId(6), priority, level }.encode(),
+        ToServer::QueueDestroyed { queue }.encode(),
+        ToServer::Priority { queue, priority }.encode(),
+        ToServer::Level { queue, level }.encode(),
+        ToServer::Preemption { in_force: level, how: "x".to_owned() }.encode(),
+        ToServer::EvictCost { key, cost: EvictCost::new(10, 11) }.encode(),
+        ToServer::EvictCost { key, cost: None }.encode(),
+        ToClient::Welcome { client: ClientId(1), now: Time(2), server: 3 }.encode(),
+        ToClient::Refused { reason: "no".to_owned() }.encode(),
+    ];
+    let hex = |bytes: &Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let all: Vec<_> = messages.iter().map(hex).collect();
+    assert_eq!(
+        all,
+        [
+            "4749565703000100070000000700000002c3a4",
+            "47495657030002001800000008070605040302010500000006000000fdffffff03000000",
+            "4749565703000300080000000807060504030201",
+            "47495657030004000c0000000807060504030201fdffffff",
+            "47495657030005000c000000080706050403020103000000",
+            "474956570300060006000000030000000178",
+            "47495657030009001800000009000000000000000a000000000000000b00000000000000",
+            "474956570300090018000000090000000000000000000000000000000000000000000000",
+            "4749565703000101140000000100000000000000020000000000000003000000",
+            "474956570300020103000000026e6f",
+        ]
+    );
+}
