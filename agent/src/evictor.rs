@@ -39,7 +39,6 @@ const WATCHER_CHECKS: u8 = 3;
 /// The time after which a marker that has not completed is given up.
 const MARKER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The phase of a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// The process runs, or is suspended at level 1.

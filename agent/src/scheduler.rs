@@ -49,7 +49,7 @@ impl Scheduler {
             *self.shared.hints.lock() = config.auto.hints.process;
         }
         match config.scheduler_in_force() {
-            SchedulerKind::App => {
+            SchedulerKind::AppManaged => {
                 if let Some(TestMode::Chaos(seed)) = config.test
                     && config.auto.level > 1
                 {

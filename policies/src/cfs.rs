@@ -33,23 +33,17 @@
 //! # Parameters, wake-ups
 //! A decision comes at the end of each slice while another entity waits.
 
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
 use crate::sched_entity::SchedEntity;
 use crate::virtual_runtime::{ONE, Rules, VirtualRuntimes};
 use protocol::time::Time;
 use std::time::Duration;
 
-const SLICE: Parameter =
-    Parameter { name: "slice-us", meaning: "the length of a slice", range: (100.0, 1e6), default: 2_000.0 };
-const SLEEPER: Parameter = Parameter {
-    name: "sleeper-us",
-    meaning: "the credit of an entity that wakes up; at most a slice, and with 0 no entity interrupts a slice",
-    range: (0.0, 1e6),
-    default: 1_000.0,
-};
+const SLICE: Parameter = parameter!("slice-us" in (100.0, 1e6), default 2_000.0, "the length of a slice");
+const SLEEPER: Parameter = parameter!("sleeper-us" in (0.0, 1e6), default 1_000.0,
+    "the credit of an entity that wakes up; at most a slice, and with 0 no entity interrupts a slice");
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[SLICE, SLEEPER];
 
 /// The largest priority, and the smallest one negated, that makes a difference to the weight.

@@ -46,7 +46,7 @@
 //! device is withheld.
 
 use crate::fair::{self, utilization};
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{Millis, ReasonKind, SLICE, first};
@@ -64,30 +64,16 @@ const CREDIT: &ReasonKind = &ReasonKind::new("Credit", |its| format!("has {} of 
         CREDIT.is(&own).then(|| format!("has {its} of credit > {own_credit}"))
     });
 
-/// The reasons of its row.
 pub(crate) const REASONS: &[&ReasonKind] = &[CREDIT, SLICE];
 
-const PERIOD: Parameter = Parameter {
-    name: "period-ms",
-    meaning: "the time after which credit is handed out again",
-    range: (1.0, 1_000.0),
-    default: 30.0,
-};
+const PERIOD: Parameter = parameter!("period-ms" in (1.0, 1_000.0), default 30.0,
+    "the time after which credit is handed out again");
 const SLICE_US: Parameter = Parameter { default: 5_000.0, ..fair::SLICE };
-const BOOST: Parameter = Parameter {
-    name: "boost-us",
-    meaning: "the boost of an entity that wakes up and has credit; 0: none",
-    range: (0.0, 100_000.0),
-    default: 2_000.0,
-};
-const CAP: Parameter = Parameter {
-    name: "cap",
-    meaning: "1: the utilization is the cap of processes without one; 0: those are not limited",
-    range: (0.0, 1.0),
-    default: 0.0,
-};
+const BOOST: Parameter = parameter!("boost-us" in (0.0, 100_000.0), default 2_000.0,
+    "the boost of an entity that wakes up and has credit; 0: none");
+const CAP: Parameter = parameter!("cap" in (0.0, 1.0), default 0.0,
+    "1: the utilization is the cap of processes without one; 0: those are not limited");
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[PERIOD, SLICE_US, BOOST, CAP];
 
 /// Credit that every entity may keep, in nanoseconds, however small its part is: more than a slice takes.

@@ -35,7 +35,7 @@
 //! window always limits. Entities without a deadline can starve, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::deadline::{self, DEADLINE, NO_DEADLINE, deadline};
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{PRIORITY, ReasonKind};
@@ -46,23 +46,13 @@ use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The reasons of its row.
 pub(crate) const REASONS: &[&ReasonKind] = &[DEADLINE, NO_DEADLINE, PRIORITY];
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "slack-ms",
-        meaning: "the milliseconds of slack at which an entity turns urgent",
-        range: (0.0, 1e6),
-        default: 5.0,
-    },
-    Parameter {
-        name: "late-ms",
-        meaning: "the milliseconds for which an entity stays urgent after its deadline",
-        range: (0.0, 1e6),
-        default: 5.0,
-    },
+    parameter!("slack-ms" in (0.0, 1e6), default 5.0,
+        "the milliseconds of slack at which an entity turns urgent"),
+    parameter!("late-ms" in (0.0, 1e6), default 5.0,
+        "the milliseconds for which an entity stays urgent after its deadline"),
 ];
 
 /// The shortest time to a wake-up. Slack that exceeds the limit by less counts as none; otherwise a slack

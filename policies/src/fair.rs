@@ -40,7 +40,7 @@
 //! A decision comes at the end of each slice while another entity waits, and when an entity that has had its
 //! part may run again.
 
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::up;
@@ -49,21 +49,11 @@ use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The length of slices.
-pub(crate) const SLICE: Parameter = Parameter {
-    name: "slice-us",
-    meaning: "the length of a slice of the entity with the highest utilization",
-    range: (100.0, 100_000.0),
-    default: 2_000.0,
-};
-const CONSERVE: Parameter = Parameter {
-    name: "conserve",
-    meaning: "1: others use unused time; 0: no entity gets more than its part",
-    range: (0.0, 1.0),
-    default: 1.0,
-};
+pub(crate) const SLICE: Parameter = parameter!("slice-us" in (100.0, 100_000.0), default 2_000.0,
+    "the length of a slice of the entity with the highest utilization");
+const CONSERVE: Parameter = parameter!("conserve" in (0.0, 1.0), default 1.0,
+    "1: others use unused time; 0: no entity gets more than its part");
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[SLICE, CONSERVE];
 
 /// The weight of one percent: small enough to add up, large enough to divide by.

@@ -30,7 +30,7 @@
 //! low priority can starve unless `XSCHED_STARVATION_MS` is set; when a process has waited for that long, its
 //! whole job runs.
 
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::PRIORITY;
@@ -43,13 +43,8 @@ use std::cmp::Reverse;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The parameters of its row.
-pub(crate) const PARAMETERS: &[Parameter] = &[Parameter {
-    name: "slice-ms",
-    meaning: "the slice of a job among equals, in milliseconds; with 0 they run beside each other",
-    range: (0.0, 1e6),
-    default: 100.0,
-}];
+pub(crate) const PARAMETERS: &[Parameter] = &[parameter!("slice-ms" in (0.0, 1e6), default 100.0,
+    "the slice of a job among equals, in milliseconds; with 0 they run beside each other")];
 
 /// The shortest time to a wake-up. Without it a slice that stands still shortly before its end would cause
 /// one wake-up after the other.

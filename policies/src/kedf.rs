@@ -20,18 +20,13 @@
 //! `XSCHED_STARVATION_MS` is set.
 
 use crate::deadline::{self, deadline};
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
 use protocol::operation::EntityId;
 use protocol::time::Time;
 
-/// The parameters of its row.
-pub(crate) const PARAMETERS: &[Parameter] = &[Parameter {
-    name: "k",
-    meaning: "the number of entities that run at once on a device, unless a process there has hinted one",
-    range: (1.0, 1e6),
-    default: 1.0,
-}];
+pub(crate) const PARAMETERS: &[Parameter] = &[parameter!("k" in (1.0, 1e6), default 1.0,
+    "the number of entities that run at once on a device, unless a process there has hinted one")];
 
 /// The k earliest deadlines first; see the head of this file. It keeps no state of an entity.
 #[derive(Debug, Default)]

@@ -54,18 +54,17 @@ mod class;
 mod expectation;
 mod order;
 
-use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
 use crate::sched_entity::{SchedEntities, SchedEntity};
-use crate::times::earlier;
+use crate::times::{earlier, micros};
 use class::ClassRange;
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{ClassSlice, Classes, Order, Slices};
 use protocol::rank_reason::RankReason;
 use protocol::time::Time;
-use std::time::Duration;
 
 /// Class of the entity; the higher one comes first.
 pub(crate) const CLASS: &ReasonKind = &ReasonKind::new("Class", |its| format!("is of class {}", first(its)))
@@ -99,54 +98,24 @@ fn higher_class(its: RankReason, own: RankReason) -> String {
     format!("is of class {} > {}", first(its), first(own))
 }
 
-/// The reasons of its row.
 pub(crate) const REASONS: &[&ReasonKind] = &[CLASS, CLASS_SLICE, CLASS_WAITS, EXPECTED, UNINTERRUPTED];
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
     CRITICAL_ABOVE,
-    Parameter {
-        name: "slice-ms",
-        meaning: "the slice of an entity within its class; 0: all of a class run together",
-        range: (0.0, 10_000.0),
-        default: 0.0,
-    },
-    Parameter {
-        name: "slice-growth",
-        meaning: "the factor from the slice of a class to that of the next lower one, up to 10 s",
-        range: (1.0, 16.0),
-        default: 1.0,
-    },
-    Parameter {
-        name: "lead-us",
-        meaning: "the time before expected work at which its devices are cleared",
-        range: (0.0, 100_000.0),
-        default: 500.0,
-    },
-    Parameter {
-        name: "grace-us",
-        meaning: "the time after a hinted time for which the devices stay clear for work that has not come",
-        range: (0.0, 100_000.0),
-        default: 1_000.0,
-    },
-    Parameter {
-        name: "waste-percent",
-        meaning: "the share of time in which a device may be kept free for work that does not come",
-        range: (0.0, 100.0),
-        default: 2.0,
-    },
-    Parameter {
-        name: "learn",
-        meaning: "1: arrivals of work are learnt, and used where nothing is hinted; 0: they are not",
-        range: (0.0, 1.0),
-        default: 1.0,
-    },
-    Parameter {
-        name: "method",
-        meaning: "accepted for old scripts, without effect: a repeating pattern (1) is always learnt",
-        range: (0.0, 2.0),
-        default: PATTERN,
-    },
+    parameter!("slice-ms" in (0.0, 10_000.0), default 0.0,
+        "the slice of an entity within its class; 0: all of a class run together"),
+    parameter!("slice-growth" in (1.0, 16.0), default 1.0,
+        "the factor from the slice of a class to that of the next lower one, up to 10 s"),
+    parameter!("lead-us" in (0.0, 100_000.0), default 500.0,
+        "the time before expected work at which its devices are cleared"),
+    parameter!("grace-us" in (0.0, 100_000.0), default 1_000.0,
+        "the time after a hinted time for which the devices stay clear for work that has not come"),
+    parameter!("waste-percent" in (0.0, 100.0), default 2.0,
+        "the share of time in which a device may be kept free for work that does not come"),
+    parameter!("learn" in (0.0, 1.0), default 1.0,
+        "1: arrivals of work are learnt, and used where nothing is hinted; 0: they are not"),
+    parameter!("method" in (0.0, 2.0), default PATTERN,
+        "accepted for old scripts, without effect: a repeating pattern (1) is always learnt"),
 ];
 
 /// The number of the only method of learning.
@@ -231,7 +200,7 @@ impl Policy for Lcbe {
             }
             let class = i64::from(class);
             let reason = match reserves {
-                Some(expected) => EXPECTED.number(micros(now, expected)),
+                Some(expected) => EXPECTED.number(micros(expected.since(now)) - micros(now.since(expected))),
                 None => CLASS.number(class),
             };
             rankings[index] =
@@ -270,10 +239,4 @@ impl Policy for Lcbe {
 /// Returns true if a queue with work must not be interrupted.
 fn is_uninterrupted(entity: &SchedEntity, entities: &SchedEntities) -> bool {
     entities.queues(entity).iter().any(|queue| queue.ready_since.is_some() && !queue.hints.preemptible)
-}
-
-/// Returns the microseconds from now until then; negative if that time has passed.
-fn micros(now: Time, then: Time) -> i64 {
-    let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
-    if then >= now { micros(then.since(now)) } else { -micros(now.since(then)) }
 }

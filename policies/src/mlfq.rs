@@ -27,7 +27,7 @@
 //! ends there and when an entity has waited for long enough. Slices are device time, so an entity that is
 //! interrupted loses nothing.
 
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
@@ -47,21 +47,12 @@ pub(crate) const LEVEL: &ReasonKind = &ReasonKind::new("Level", |its| format!("i
         })
     });
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "levels", meaning: "the number of levels", range: (1.0, 16.0), default: 4.0 },
-    Parameter {
-        name: "slice-ms",
-        meaning: "the slice on the highest level, in milliseconds; it doubles with each level below",
-        range: (0.1, 10_000.0),
-        default: 10.0,
-    },
-    Parameter {
-        name: "promote-ms",
-        meaning: "the milliseconds of waiting after which an entity goes one level up",
-        range: (1.0, 1e6),
-        default: 100.0,
-    },
+    parameter!("levels" in (1.0, 16.0), default 4.0, "the number of levels"),
+    parameter!("slice-ms" in (0.1, 10_000.0), default 10.0,
+        "the slice on the highest level, in milliseconds; it doubles with each level below"),
+    parameter!("promote-ms" in (1.0, 1e6), default 100.0,
+        "the milliseconds of waiting after which an entity goes one level up"),
 ];
 
 /// The shortest time to a wake-up. Without it a slice that stands still shortly before its end would cause

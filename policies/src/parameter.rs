@@ -17,13 +17,17 @@ pub struct Parameter {
     pub default: f64,
 }
 
+/// One row of a policy's parameters: name, range, default and meaning of a [`Parameter`].
+macro_rules! parameter {
+    ($name:literal in $range:tt, default $default:expr, $meaning:literal) => {
+        $crate::parameter::Parameter { name: $name, meaning: $meaning, range: $range, default: $default }
+    };
+}
+pub(crate) use parameter;
+
 /// The priority above which work is critical, for the policies that know such work.
-pub(crate) const CRITICAL_ABOVE: Parameter = Parameter {
-    name: "critical-above",
-    meaning: "entities of a higher priority are critical, the others best effort",
-    range: (-255.0, 255.0),
-    default: 0.0,
-};
+pub(crate) const CRITICAL_ABOVE: Parameter = parameter!("critical-above" in (-255.0, 255.0), default 0.0,
+    "entities of a higher priority are critical, the others best effort");
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,8 +117,7 @@ impl Values {
 mod tests {
     use super::*;
 
-    const SLACK: Parameter =
-        Parameter { name: "slack-ms", meaning: "how much", range: (0.0, 1e6), default: 5.0 };
+    const SLACK: Parameter = parameter!("slack-ms" in (0.0, 1e6), default 5.0, "how much");
 
     #[test]
     fn unknown_names_and_values_out_of_range_are_refused() {

@@ -20,7 +20,7 @@
 //! `XSCHED_STARVATION_MS` is set; time that is withheld for the budget stays withheld even then.
 
 use crate::hpf::Hpf;
-use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{PRIORITY, UNINTERRUPTED};
@@ -31,33 +31,16 @@ use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "budget-w",
-        meaning: "the average power of a device, in watts; 0: no limit",
-        range: (0.0, 10_000.0),
-        default: 0.0,
-    },
+    parameter!("budget-w" in (0.0, 10_000.0), default 0.0,
+        "the average power of a device, in watts; 0: no limit"),
     CRITICAL_ABOVE,
-    Parameter {
-        name: "period-ms",
-        meaning: "the period of which best effort gets its part, in milliseconds",
-        range: (1.0, 10_000.0),
-        default: 20.0,
-    },
-    Parameter {
-        name: "switch-mj",
-        meaning: "the energy that suspending and resuming running work costs, in millijoules",
-        range: (0.0, 1e6),
-        default: 10.0,
-    },
-    Parameter {
-        name: "wait-us",
-        meaning: "the longest time that critical work waits to save that energy, in microseconds",
-        range: (0.0, 1e6),
-        default: 1000.0,
-    },
+    parameter!("period-ms" in (1.0, 10_000.0), default 20.0,
+        "the period of which best effort gets its part, in milliseconds"),
+    parameter!("switch-mj" in (0.0, 1e6), default 10.0,
+        "the energy that suspending and resuming running work costs, in millijoules"),
+    parameter!("wait-us" in (0.0, 1e6), default 1000.0,
+        "the longest time that critical work waits to save that energy, in microseconds"),
 ];
 
 /// The interval between two readings of a device's power.

@@ -26,7 +26,7 @@
 //! A decision comes at the end of each slice while another process waits.
 
 use crate::lcbe::CLASS;
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{ReasonKind, SLICE, WAITS};
 use crate::round_robin::{RoundRobin, Rules};
@@ -36,17 +36,12 @@ use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;
 
-const CARRY: Parameter = Parameter {
-    name: "carry-percent",
-    meaning: "the part of the rest of a slice that counts in the next one",
-    range: (0.0, 90.0),
-    default: 50.0,
-};
+const CARRY: Parameter = parameter!("carry-percent" in (0.0, 90.0), default 50.0,
+    "the part of the rest of a slice that counts in the next one");
 
 /// The reasons of the rows of PUP and SPUP.
 pub(crate) const REASONS: &[&ReasonKind] = &[SLICE, WAITS, CLASS];
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[TIMESLICE, CARRY];
 
 /// Utilization partition between processes; see the head of this file.

@@ -13,7 +13,6 @@ pub(crate) const GRAIN: i64 = 10_000;
 /// The shortest slice in nanoseconds, unless all slices together are shorter: switching takes hundreds of microseconds.
 pub(crate) const SHORTEST: i64 = 500_000;
 
-/// The account of an entity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SliceAccount {
     /// Its part of the device, relative to the others.

@@ -54,7 +54,7 @@
 mod controller;
 mod window;
 
-use crate::parameter::{CRITICAL_ABOVE, Parameter, Values};
+use crate::parameter::{CRITICAL_ABOVE, Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::{PRIORITY, ReasonKind, first};
@@ -76,57 +76,23 @@ pub(crate) const BESIDE: &ReasonKind =
         },
     );
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "target-ms",
-        meaning: "the time that 99 of 100 critical requests may take, where no deadline is hinted",
-        range: (0.01, 100_000.0),
-        default: 10.0,
-    },
+    parameter!("target-ms" in (0.01, 100_000.0), default 10.0,
+        "the time that 99 of 100 critical requests may take, where no deadline is hinted"),
     CRITICAL_ABOVE,
-    Parameter {
-        name: "window",
-        meaning: "the number of requests of an entity of which the percentile is taken",
-        range: (1.0, Window::LARGEST as f64),
-        default: 200.0,
-    },
-    Parameter {
-        name: "room-percent",
-        meaning: "best effort gets more while the percentile is below this part of the target",
-        range: (1.0, 100.0),
-        default: 80.0,
-    },
-    Parameter {
-        name: "step-percent",
-        meaning: "the increase with each request",
-        range: (0.001, 10.0),
-        default: 0.2,
-    },
-    Parameter {
-        name: "least-percent",
-        meaning: "the share of the time without critical work that best effort gets in any case",
-        range: (0.0, 100.0),
-        default: 0.0,
-    },
-    Parameter {
-        name: "most-percent",
-        meaning: "the most that best effort gets; 100: never beside critical work",
-        range: (100.0, 200.0),
-        default: 200.0,
-    },
-    Parameter {
-        name: "period-ms",
-        meaning: "the period of the duty cycle while best effort has less than all of that time",
-        range: (0.5, 1_000.0),
-        default: 4.0,
-    },
-    Parameter {
-        name: "quiet-ms",
-        meaning: "the time without critical work after which best effort runs freely",
-        range: (1.0, 1_000_000.0),
-        default: 1_000.0,
-    },
+    parameter!("window" in (1.0, Window::LARGEST as f64), default 200.0,
+        "the number of requests of an entity of which the percentile is taken"),
+    parameter!("room-percent" in (1.0, 100.0), default 80.0,
+        "best effort gets more while the percentile is below this part of the target"),
+    parameter!("step-percent" in (0.001, 10.0), default 0.2, "the increase with each request"),
+    parameter!("least-percent" in (0.0, 100.0), default 0.0,
+        "the share of the time without critical work that best effort gets in any case"),
+    parameter!("most-percent" in (100.0, 200.0), default 200.0,
+        "the most that best effort gets; 100: never beside critical work"),
+    parameter!("period-ms" in (0.5, 1_000.0), default 4.0,
+        "the period of the duty cycle while best effort has less than all of that time"),
+    parameter!("quiet-ms" in (1.0, 1_000_000.0), default 1_000.0,
+        "the time without critical work after which best effort runs freely"),
 ];
 
 /// As much best effort as a latency target allows; see the head of this file.

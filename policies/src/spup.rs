@@ -40,7 +40,6 @@ use crate::up::TIMESLICE;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[TIMESLICE];
 
 /// Strict utilization partition between processes; see the head of this file.

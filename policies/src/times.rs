@@ -13,6 +13,11 @@ pub(crate) fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Returns the microseconds of a span, limited to what fits.
+pub(crate) fn micros(span: Duration) -> i64 {
+    span.as_micros().try_into().unwrap_or(i64::MAX)
+}
+
 /// Returns the nanoseconds from `earlier` to `later`; negative if `later` is the earlier one.
 pub(crate) fn span(earlier: Time, later: Time) -> f64 {
     if later >= earlier { (later.0 - earlier.0) as f64 } else { -((earlier.0 - later.0) as f64) }

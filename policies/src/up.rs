@@ -38,7 +38,7 @@
 //! # Parameters, wake-ups
 //! A decision comes at the end of each slice while another entity waits.
 
-use crate::parameter::{Parameter, Values};
+use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
 use crate::round_robin::{RoundRobin, Rules};
 use crate::sched_entity::{SchedEntities, SchedEntity};
@@ -47,14 +47,10 @@ use protocol::time::Time;
 use std::time::Duration;
 
 /// Sum of the slices of a device.
-pub(crate) const TIMESLICE: Parameter = Parameter {
-    name: "timeslice-us",
-    meaning: "the sum of the slices of a device, unless an entity with work asks for less",
-    range: (Timeslice::MIN.get() as f64, Timeslice::MAX.get() as f64),
-    default: Timeslice::DEFAULT.get() as f64,
-};
+pub(crate) const TIMESLICE: Parameter = parameter!("timeslice-us"
+    in (Timeslice::MIN.get() as f64, Timeslice::MAX.get() as f64), default Timeslice::DEFAULT.get() as f64,
+    "the sum of the slices of a device, unless an entity with work asks for less");
 
-/// The parameters of its row.
 pub(crate) const PARAMETERS: &[Parameter] = &[TIMESLICE];
 
 /// Utilization partition; see the head of this file.

@@ -122,6 +122,16 @@ numbered! {
         BestEffort = 2,
     }
 
+    /// The decider of which queues run (`XSCHED_SCHEDULER`, `XSchedulerType`).
+    SchedulerKind "kScheduler" {
+        /// The application calls suspend and resume itself.
+        AppManaged = 1,
+        /// A policy inside the process.
+        Local = 2,
+        /// The daemon `xserver`.
+        Global = 3,
+    }
+
     /// The state of an XQueue (`XQueueState`).
     QueueState "kQueueState" {
         /// Unknown.
@@ -209,45 +219,6 @@ impl fmt::Display for QueueClass {
 impl fmt::Display for XResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.c_name())
-    }
-}
-
-/// The decider of which queues run (`XSCHED_SCHEDULER`, `XSchedulerType`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SchedulerKind {
-    /// The application calls suspend and resume itself.
-    App,
-    /// A policy inside the process.
-    Local,
-    /// The daemon `xserver`.
-    Global,
-}
-
-impl SchedulerKind {
-    /// Every kind.
-    pub const ALL: &'static [Self] = &[Self::App, Self::Local, Self::Global];
-
-    /// Returns the number in the C interface (`XSchedulerType`).
-    pub const fn number(self) -> i32 {
-        match self {
-            Self::App => 1,
-            Self::Local => 2,
-            Self::Global => 3,
-        }
-    }
-
-    /// Returns the kind with this number in the C interface.
-    pub fn from_number(number: i64) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| i64::from(kind.number()) == number)
-    }
-
-    /// Returns the name in the C interface.
-    pub const fn c_name(self) -> &'static str {
-        match self {
-            Self::App => "kSchedulerAppManaged",
-            Self::Local => "kSchedulerLocal",
-            Self::Global => "kSchedulerGlobal",
-        }
     }
 }
 

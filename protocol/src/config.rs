@@ -1,7 +1,7 @@
 //! The environment `XSCHED_*` as one table: the meaning of each variable, the values that it accepts, and its
 //! parser.
 //!
-//! [`VARIABLES`] is the only list. The parser walks it, `docs/env.md` is printed from it, and a warning about
+//! [`variables`] is the only list. The parser walks it, `docs/env.md` is printed from it, and a warning about
 //! a bad value quotes it. The variables that hint come from [`crate::hint::table`]. This module does not read
 //! the environment itself: the caller passes a getter, so that the parser is pure. A value that cannot be
 //! used leaves the default in force and yields one [`ConfigError`]. An empty value counts as not set.
@@ -13,7 +13,7 @@ mod variables;
 pub use crate::codes::SchedulerKind;
 pub use settings::{AutoXQueue, Config, SuspendFlags};
 pub use values::{KfdMechanism, KfdProbe, LogLevel, TestMode};
-pub use variables::{VARIABLES, Variable};
+pub use variables::{Variable, variables};
 
 /// The variables that `xserver` reads besides `XSCHED_SOCKET`.
 pub const SERVER_VARIABLES: [&str; 3] = ["XSCHED_LOG_LEVEL", "XSCHED_STARVATION_MS", "XSCHED_TEST"];
@@ -37,7 +37,7 @@ pub fn is_on(value: &OsStr) -> bool {
 }
 
 impl Config {
-    /// Reads every variable of [`VARIABLES`] through `get`. `built` are the policies that this build
+    /// Reads all [`variables`] through `get`. `built` are the policies that this build
     /// contains.
     ///
     /// Never fails: a value that cannot be used keeps its default and yields one entry of the second result,
@@ -60,7 +60,7 @@ impl Config {
     pub fn read(get: impl Fn(&str) -> Option<OsString>, built: &[PolicyKind]) -> (Self, Vec<ConfigError>) {
         let mut config = Self::default();
         let mut errors = Vec::new();
-        for variable in VARIABLES {
+        for variable in variables() {
             let Some(value) = get(variable.name).filter(|value| !value.is_empty()) else {
                 continue;
             };
@@ -81,7 +81,7 @@ pub fn markdown() -> String {
     let mut text = String::from(
         "# Environment\n\
          \n\
-         <!-- Generated from VARIABLES in protocol/src/config/variables.rs and HINTS in protocol/src/hint/table.rs;\n\
+         <!-- Generated from the rows in protocol/src/config/variables.rs and HINTS in protocol/src/hint/table.rs;\n\
          the test `env_doc` says how. -->\n\
          \n\
          Words are read in upper or lower case. A variable that is set but empty counts as not set. A value that\n\
@@ -91,7 +91,7 @@ pub fn markdown() -> String {
          | variable | values | default | meaning |\n\
          |---|---|---|---|\n",
     );
-    for Variable { name, values, default, meaning, .. } in VARIABLES {
+    for Variable { name, values, default, meaning, .. } in variables() {
         let first = meaning[..1].to_uppercase();
         let end = if meaning.ends_with('.') { "" } else { "." };
         // Writing to a String cannot fail.

@@ -25,37 +25,23 @@ use serde::{Deserialize, Serialize};
 /// assert!(queues.apply(&Event::QueueDestroyed { queue: QueueId(2) }).is_err());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "most fields are named after what they hold")]
 pub enum Event {
     /// A queue was created. It is idle and was never used.
     QueueCreated {
-        /// Name of the queue.
         queue: QueueId,
         /// Device that runs its commands.
         device: DeviceId,
-        /// Initial priority.
         priority: Priority,
         /// Preemption level in force.
         level: PreemptLevel,
     },
     /// A queue was destroyed, and its hints with it.
-    QueueDestroyed {
-        /// Name of the queue.
-        queue: QueueId,
-    },
+    QueueDestroyed { queue: QueueId },
     /// A queue became ready: it has an unfinished command.
-    QueueReady {
-        /// Name of the queue.
-        queue: QueueId,
-        /// Time of the change.
-        at: Time,
-    },
+    QueueReady { queue: QueueId, at: Time },
     /// A queue became idle: it has completed all its commands.
-    QueueIdle {
-        /// Name of the queue.
-        queue: QueueId,
-        /// Time of the change.
-        at: Time,
-    },
+    QueueIdle { queue: QueueId, at: Time },
     /// The priority or the hints of a queue changed.
     Hint(Hint),
 }

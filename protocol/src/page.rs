@@ -191,11 +191,6 @@ impl ClockOffset {
     pub fn to_server(self, mine: Time) -> Time {
         Time(mine.0.saturating_add_signed(self.0))
     }
-
-    /// Converts a time of the server's clock to the client's clock.
-    pub fn to_client(self, theirs: Time) -> Time {
-        Time(theirs.0.saturating_add_signed(self.0.saturating_neg()))
-    }
 }
 
 #[cfg(test)]
@@ -219,12 +214,11 @@ mod tests {
     }
 
     #[test]
-    fn clock_offset_of_one_namespace_is_zero_and_of_two_converts_both_ways() {
+    fn clock_offset_of_one_namespace_is_zero_and_of_two_converts() {
         assert_eq!(ClockOffset::new(Time(10), Time(15), Time(20)), ClockOffset::default());
         for (asked, theirs, answered) in [(10, 1_000_015, 20), (1_000_010, 15, 1_000_020)] {
             let offset = ClockOffset::new(Time(asked), Time(theirs), Time(answered));
             assert_eq!(offset.to_server(Time(answered)), Time(theirs));
-            assert_eq!(offset.to_client(Time(theirs)), Time(answered));
         }
     }
 }

@@ -169,14 +169,6 @@ impl Queues {
         }
     }
 
-    /// Returns the counters of a queue, for the caller to fill in.
-    ///
-    /// # Errors
-    /// The queue does not exist.
-    pub fn counts_mut(&mut self, queue: QueueId) -> Result<&mut Counts, StatusError> {
-        Ok(&mut self.queue_mut(queue)?.counts)
-    }
-
     /// Sets the readiness of a queue, for callers that observe it themselves instead of receiving events.
     ///
     /// # Errors
@@ -270,14 +262,15 @@ mod tests {
 
         queues.apply(&hint).unwrap();
         assert_eq!(queues[0].priority, Priority::MAX);
-        queues.counts_mut(SEVEN).unwrap().pending = 3;
+        queues.set_level(SEVEN, PreemptLevel::Interrupt).unwrap();
         queues.apply(&Event::QueueDestroyed { queue: SEVEN }).unwrap();
         assert_eq!(queues.iter().map(|status| status.queue.0).collect::<Vec<_>>(), [8, 9]);
-        assert_eq!(queues.counts_mut(SEVEN).unwrap_err().to_string(), "queue 7 does not exist");
+        let gone = queues.set_level(SEVEN, PreemptLevel::Block).unwrap_err();
+        assert_eq!(gone.to_string(), "queue 7 does not exist");
 
         // The hints of a destroyed queue do not reach a new one of the same name.
         queues.apply(&created(SEVEN)).unwrap();
-        assert_eq!((queues[0].priority, queues[0].counts.pending), (Priority::DEFAULT, 0));
+        assert_eq!((queues[0].priority, queues[0].level), (Priority::DEFAULT, PreemptLevel::Block));
     }
 
     #[test]

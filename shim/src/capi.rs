@@ -297,7 +297,7 @@ unsafe extern "C" fn hint_set_scheduler(scheduler: c_int, policy: c_int) -> c_in
                 let policy = PolicyKind::from_number(policy.into()).ok_or(XResult::ErrorInvalidValue)?;
                 Decider::Policy(registry::find(policy).ok_or(XResult::ErrorNotSupported)?)
             }
-            SchedulerKind::App => Decider::Program,
+            SchedulerKind::AppManaged => Decider::Program,
             SchedulerKind::Global => Decider::Server,
         };
         let process = process()?;

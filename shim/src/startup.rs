@@ -180,7 +180,7 @@ fn warn_of_settings(config: &Config) {
         );
     }
     let is_set = |name| environment::get(name).is_some();
-    if scheduler == SchedulerKind::App && config.test.is_none() && !is_set("XSCHED_SCHEDULER") {
+    if scheduler == SchedulerKind::AppManaged && config.test.is_none() && !is_set("XSCHED_SCHEDULER") {
         tracing::warn!(
             "XSCHED_AUTO_XQUEUE=ON without a scheduler: queues run until the program suspends them \
              (set XSCHED_SCHEDULER=LCL or GLB to schedule them, or APP to confirm this)"

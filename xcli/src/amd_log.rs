@@ -9,12 +9,13 @@
 
 use anyhow::{Context as _, bail};
 use serde::{Serialize, Serializer};
+use std::fmt;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 
 /// The most bytes of a line that are kept. A message has at most 4,096.
-const LONGEST: usize = 8192;
+const LONGEST: u64 = 8192;
 /// The most queues of a process at a time (`KFD_MAX_NUM_OF_QUEUES_PER_PROCESS`).
 const MOST: usize = 1024;
 /// Bytes of a packet; the runtime counts a queue's size in packets.
@@ -29,11 +30,9 @@ const SOURCE: &str = "rocdevice.cpp";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LogQueue {
     /// The address of its `hsa_queue_t`.
-    #[serde(serialize_with = "hex")]
-    pub hsa_queue: u64,
+    pub hsa_queue: Address,
     /// The address of its ring, if the log has it.
-    #[serde(serialize_with = "hex_or_null")]
-    pub ring_address: Option<u64>,
+    pub ring_address: Option<Address>,
     /// The size of its ring in bytes.
     pub size: u64,
     /// `hsa_amd_queue_priority_t`: 0 low, 1 normal, 2 high.
@@ -44,25 +43,27 @@ pub struct LogQueue {
     pub queue: Option<u32>,
 }
 
-/// Serializes an address in hexadecimal.
-pub fn hex<S: Serializer>(address: &u64, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&format!("{address:#x}"))
-}
+/// An address in a process, in hexadecimal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub u64);
 
-/// Serializes an address in hexadecimal, or null.
-pub fn hex_or_null<S: Serializer>(address: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
-    match address {
-        Some(address) => hex(address, to),
-        None => to.serialize_none(),
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
     }
 }
 
-/// An event in the log.
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 enum LogEvent {
     Created(LogQueue),
     /// A queue was destroyed, by one of its addresses.
-    Destroyed(u64),
+    Destroyed(Address),
 }
 
 /// Reads the log of a process with these process ids (one for each pid namespace). Returns its remaining
@@ -119,26 +120,11 @@ fn scan(mut from: impl BufRead, pids: &[u32]) -> io::Result<(Vec<LogQueue>, bool
 /// Reads the next line, at most [`LONGEST`] bytes of it. Returns false at the end.
 fn next_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
     line.clear();
-    let mut any = false;
-    loop {
-        let part = match from.fill_buf() {
-            Ok(part) => part,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        if part.is_empty() {
-            return Ok(any);
-        }
-        any = true;
-        let end = part.iter().position(|byte| *byte == b'\n');
-        let taken = &part[..end.unwrap_or(part.len())];
-        line.extend_from_slice(&taken[..taken.len().min(LONGEST.saturating_sub(line.len()))]);
-        let used = end.map_or(part.len(), |end| end + 1);
-        from.consume(used);
-        if end.is_some() {
-            return Ok(true);
-        }
+    let read = from.by_ref().take(LONGEST).read_until(b'\n', line)?;
+    if line.len() as u64 == LONGEST && !line.ends_with(b"\n") {
+        from.skip_until(b'\n')?;
     }
+    Ok(read > 0)
 }
 
 /// Parses a line into the process id, if the line has one, and the event.
@@ -188,10 +174,10 @@ fn made(rest: &str, with_ring: bool) -> Option<LogEvent> {
     Some(LogEvent::Created(LogQueue { hsa_queue, ring_address, size, priority, cooperative, queue: None }))
 }
 
-fn address(text: &str) -> Option<(u64, &str)> {
+fn address(text: &str) -> Option<(Address, &str)> {
     let digits = text.strip_prefix("0x")?;
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
-    Some((u64::from_str_radix(&digits[..end], 16).ok()?, &digits[end..]))
+    Some((Address(u64::from_str_radix(&digits[..end], 16).ok()?), &digits[end..]))
 }
 
 fn number(text: &str) -> Option<(u32, &str)> {
@@ -223,13 +209,8 @@ mod tests {
 :3:rocdevice.cpp            :3244: 8803163584 us:  Deleting CG enabled hardware queue 0x7f8eb5c00000 
 ";
 
-    fn queue(
-        hsa_queue: u64,
-        ring_address: Option<u64>,
-        size: u64,
-        priority: u32,
-        cooperative: bool,
-    ) -> LogQueue {
+    fn queue(hsa: u64, ring: Option<u64>, size: u64, priority: u32, cooperative: bool) -> LogQueue {
+        let (hsa_queue, ring_address) = (Address(hsa), ring.map(Address));
         LogQueue { hsa_queue, ring_address, size, priority, cooperative, queue: None }
     }
 
@@ -282,9 +263,9 @@ mod tests {
     fn other_lines_of_the_program_are_ignored() {
         let text = "created hardware queue 0x1000 with size 64 with priority 1, cooperative: 0\n";
         assert_eq!(scanned(text, &[1]), (vec![], false, None));
-        let long = format!("{}{HIP_6_1}", "x".repeat(3 * LONGEST));
+        let long = format!("{}{HIP_6_1}", "x".repeat(3 * LONGEST as usize));
         assert_eq!(scanned(&long, &[1872]), (vec![], false, None));
-        assert!(scanned(&format!("{}\n{HIP_6_1}", "x".repeat(3 * LONGEST)), &[1872]).1);
+        assert!(scanned(&format!("{}\n{HIP_6_1}", "x".repeat(3 * LONGEST as usize)), &[1872]).1);
     }
 
     proptest! {

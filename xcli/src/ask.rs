@@ -21,11 +21,9 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// The reason why a request has no reply, as one sentence.
 #[derive(Debug)]
 pub struct Failure {
-    /// The socket.
     path: PathBuf,
     /// The server's process, if known.
     pid: Option<i32>,
-    /// The time limit.
     limit: Duration,
     /// The kind of failure.
     pub cause: Cause,

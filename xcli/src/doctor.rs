@@ -12,7 +12,7 @@ mod view;
 use crate::ask;
 use crate::endpoint::Endpoint;
 pub use finding::Findings;
-use finding::Verdict;
+use finding::{bad, good, note};
 pub use machine::{Gpu, Machine};
 use protocol::control::List;
 
@@ -23,7 +23,7 @@ pub fn look(endpoint: &Endpoint, pid: Option<u32>) -> Findings {
     let view = match pid.map(view::View::look).transpose() {
         Ok(view) => view,
         Err(error) => {
-            findings.add(Verdict::Bad, "process", error.to_string());
+            findings.add("process", bad(error.to_string()));
             server(endpoint, &answer, &mut findings);
             return findings;
         }
@@ -69,14 +69,15 @@ fn server(endpoint: &Endpoint, answer: &anyhow::Result<List>, findings: &mut Fin
                 list.server.policy,
                 list.clients.len()
             );
-            findings.add(Verdict::Good, "server", text);
+            findings.add("server", good(text));
         }
         Err(error) => {
             let absent = error
                 .downcast_ref::<ask::Failure>()
                 .is_some_and(|failure| matches!(failure.cause, ask::Cause::Absent));
             // Not every program needs a server; the findings about a process say if it does.
-            findings.add(if absent { Verdict::Note } else { Verdict::Bad }, "server", error.to_string());
+            let text = error.to_string();
+            findings.add("server", if absent { note(text) } else { bad(text) });
         }
     }
 }

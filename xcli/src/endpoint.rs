@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// The value of `-a`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     /// This machine: the server is found by its instance.

@@ -4,7 +4,7 @@ use crate::ask;
 use crate::endpoint::Endpoint;
 use crate::hint::queue;
 use crate::list::disregarded;
-use crate::output::print;
+use crate::output::show;
 use crate::table::{duration, plain};
 use anyhow::bail;
 use policies::named;
@@ -74,10 +74,7 @@ pub fn run(args: &ExplainArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
     let list = ask::list(endpoint)?;
     let command = |words: &str| plain(&endpoint.command(words));
     let found = explain(&list, args.pid.map(Pid), args.queue.map(QueueId), command)?;
-    Ok(print(&match args.json {
-        true => serde_json::to_string_pretty(&found)? + "\n",
-        false => found.iter().map(text).collect(),
-    })?)
+    show(args.json, &found, || found.iter().map(text).collect())
 }
 
 fn explain(

@@ -10,7 +10,6 @@ use protocol::hint::table::{HINTS, HintSpec, Values};
 /// (`RUNNING` is false).
 #[derive(Debug)]
 pub struct HintOptions<const RUNNING: bool> {
-    /// The hints given.
     pub hints: Vec<HintUpdate>,
 }
 
@@ -60,7 +59,6 @@ impl<const RUNNING: bool> clap::Args for HintOptions<RUNNING> {
     }
 }
 
-/// The option of a hint.
 fn option(spec: &'static HintSpec) -> Arg {
     let back = spec.take_back_text();
     let first = spec.meaning[..1].to_uppercase();

@@ -5,16 +5,12 @@ use interception::{Class, FUNCTIONS, Function, Release, Rule};
 use serde_json::{Value, json};
 
 const COLUMNS: &[Column] = &[
-    words("FUNCTION", true),
-    words("CLASS", false),
-    words("HANDLER", false),
-    words("RELEASES", false),
-    words("REASON", false),
+    Column::names("FUNCTION"),
+    Column::words("CLASS"),
+    Column::words("HANDLER"),
+    Column::words("RELEASES"),
+    Column::words("REASON"),
 ];
-
-const fn words(title: &'static str, gives_way: bool) -> Column {
-    Column { title, words: true, gives_way }
-}
 
 /// Formats all functions, or only those with the conservative handler.
 pub fn text(conservative: bool, terminal: Option<usize>) -> String {

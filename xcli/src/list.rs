@@ -10,23 +10,19 @@ use protocol::slow::SlowPath;
 use std::time::Duration;
 
 const COLUMNS: &[Column] = &[
-    number("PID"),
-    Column { title: "NAME", words: true, gives_way: true },
-    number("QUEUE"),
-    number("DEVICE"),
-    number("PRIO"),
-    number("LEVEL"),
-    Column { title: "STATE", words: true, gives_way: false },
-    number("PENDING"),
-    number("IN FLIGHT"),
-    number("DIRECT"),
-    number("DEFERRED"),
-    number("SUSPENDED"),
+    Column::number("PID"),
+    Column::names("NAME"),
+    Column::number("QUEUE"),
+    Column::number("DEVICE"),
+    Column::number("PRIO"),
+    Column::number("LEVEL"),
+    Column::words("STATE"),
+    Column::number("PENDING"),
+    Column::number("IN FLIGHT"),
+    Column::number("DIRECT"),
+    Column::number("DEFERRED"),
+    Column::number("SUSPENDED"),
 ];
-
-const fn number(title: &'static str) -> Column {
-    Column { title, words: false, gives_way: false }
-}
 
 /// Formats one line about the server and a row for each queue, with remarks that explain unusual states.
 pub fn text(list: &List, terminal: Option<usize>) -> String {
@@ -197,7 +193,7 @@ pub(crate) mod tests {
         PolicyInForce { ruling, counted: [].into() }
     }
 
-    fn queue(id: u64, priority: i64, state: QueueState, counts: Counts) -> Queue {
+    pub fn queue(id: u64, priority: i64, state: QueueState, counts: Counts) -> Queue {
         let status = QueueStatus {
             queue: QueueId(id),
             device: DeviceId(51_234),
@@ -210,7 +206,7 @@ pub(crate) mod tests {
         Queue { status, in_force: PreemptLevel::Block, state, own_priority: Some(status.priority) }
     }
 
-    fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
+    pub fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
         let permit = Permit { run, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
         let (client, reason) = (ClientId(u64::from(pid)), reason.to_owned());
         Client {

@@ -44,7 +44,7 @@ use std::process::ExitCode;
 
 use endpoint::Endpoint;
 use error::Error;
-use output::{print, warn};
+use output::{print, show, warn};
 use suspend::Order;
 
 /// Exit code of wrong usage.
@@ -267,26 +267,28 @@ fn main() -> ExitCode {
         }
         other => other,
     };
+    let done = |result: anyhow::Result<()>| result.map(|()| ExitCode::SUCCESS);
     let result = endpoint.and_then(|endpoint| match cli.command {
         Command::Run(args) => run::run(&args, &endpoint).map(ExitCode::from),
         Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
-        Command::List { json } => list(&endpoint, json),
-        Command::Metrics => metrics(&endpoint),
+        Command::List { json } => done(list(&endpoint, json)),
+        Command::Metrics => done(metrics(&endpoint)),
         Command::Off => {
             let on = table::plain(&endpoint.command("on"));
-            switch(&endpoint, &Request::Off, &format!("off: every program runs unscheduled until `{on}`"))
+            let text = format!("off: every program runs unscheduled until `{on}`");
+            done(switch(&endpoint, &Request::Off, &text))
         }
-        Command::On => switch(&endpoint, &Request::On, "on: the policy decides"),
-        Command::Policy(args) => policy::run(&args, &endpoint).map(|()| ExitCode::SUCCESS),
-        Command::Hint(args) => hint::run(&args, &endpoint).map(|()| ExitCode::SUCCESS),
-        Command::Explain(args) => explain::run(&args, &endpoint).map(|()| ExitCode::SUCCESS),
-        Command::Hooks { conservative, json } => hooks(conservative, json),
+        Command::On => done(switch(&endpoint, &Request::On, "on: the policy decides")),
+        Command::Policy(args) => done(policy::run(&args, &endpoint)),
+        Command::Hint(args) => done(hint::run(&args, &endpoint)),
+        Command::Explain(args) => done(explain::run(&args, &endpoint)),
+        Command::Hooks { conservative, json } => done(hooks(conservative, json)),
         Command::Doctor { pid, json } => doctor(&endpoint, pid, json),
         Command::Report(args) => report::run(&args, &endpoint),
-        Command::Queues { pid, amd_log, json } => queues(&endpoint, pid, amd_log.as_deref(), json),
+        Command::Queues { pid, amd_log, json } => done(queues(&endpoint, pid, amd_log.as_deref(), json)),
         Command::Suspend { args } => order(Order::Suspend, &endpoint, &args),
         Command::Resume { args } => order(Order::Resume, &endpoint, &args),
-        Command::StartServer { socket } => server::start(&socket).map(|()| ExitCode::SUCCESS),
+        Command::StartServer { socket } => done(server::start(&socket)),
         // Done above.
         Command::TryLibrary { .. } => Ok(ExitCode::SUCCESS),
     });
@@ -307,30 +309,21 @@ fn is_run(args: impl Iterator<Item = OsString>) -> bool {
     args.skip(1).take_while(|word| word != "--").any(|word| word == OsStr::new("run"))
 }
 
-fn metrics(endpoint: &Endpoint) -> anyhow::Result<ExitCode> {
-    print(&metrics::text(&ask::list(endpoint)?)?)?;
-    Ok(ExitCode::SUCCESS)
+fn metrics(endpoint: &Endpoint) -> anyhow::Result<()> {
+    Ok(print(&metrics::text(&ask::list(endpoint)?)?)?)
 }
 
-fn list(endpoint: &Endpoint, json: bool) -> anyhow::Result<ExitCode> {
+fn list(endpoint: &Endpoint, json: bool) -> anyhow::Result<()> {
     let list = ask::list(endpoint)?;
-    let text = match json {
-        true => serde_json::to_string_pretty(&list)? + "\n",
-        false => list::text(&list, table::terminal_width(io::stdout())),
-    };
-    print(&text)?;
-    Ok(ExitCode::SUCCESS)
+    show(json, &list, || list::text(&list, table::terminal_width(io::stdout())))
 }
 
-fn hooks(conservative: bool, json: bool) -> anyhow::Result<ExitCode> {
-    print(&match json {
-        true => serde_json::to_string_pretty(&hooks::json(conservative))? + "\n",
-        false => hooks::text(conservative, table::terminal_width(io::stdout())),
-    })?;
-    Ok(ExitCode::SUCCESS)
+fn hooks(conservative: bool, json: bool) -> anyhow::Result<()> {
+    let text = || hooks::text(conservative, table::terminal_width(io::stdout()));
+    show(json, &hooks::json(conservative), text)
 }
 
-fn queues(endpoint: &Endpoint, pid: u32, log: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
+fn queues(endpoint: &Endpoint, pid: u32, log: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let mut queues = queues::Queues::of(pid)?;
     if let Some(snapshot) = suspend::look(endpoint, pid) {
         queues.add_debugger_view(&snapshot);
@@ -338,40 +331,28 @@ fn queues(endpoint: &Endpoint, pid: u32, log: Option<&Path>, json: bool) -> anyh
     if let Some(log) = log {
         queues.read_log(log)?;
     }
-    print(&match json {
-        true => serde_json::to_string_pretty(&queues)? + "\n",
-        false => queues.text(table::terminal_width(io::stdout())),
-    })?;
-    Ok(ExitCode::SUCCESS)
+    show(json, &queues, || queues.text(table::terminal_width(io::stdout())))
 }
 
 fn doctor(endpoint: &Endpoint, pid: Option<u32>, json: bool) -> anyhow::Result<ExitCode> {
     let findings = doctor::look(endpoint, pid);
-    print(&match json {
-        true => serde_json::to_string_pretty(&findings)? + "\n",
-        false => findings.text(),
-    })?;
+    show(json, &findings, || findings.text())?;
     Ok(if findings.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn order(order: Order, endpoint: &Endpoint, args: &SuspendArgs) -> anyhow::Result<ExitCode> {
     let fates = suspend::order(order, endpoint, args.pid, &args.queues)?;
     let faults = suspend::faults(order, &fates);
-    if args.json {
-        print(&(serde_json::to_string_pretty(&fates)? + "\n"))?;
-    } else if let Some(text) = suspend::text(order, endpoint, &fates) {
-        print(&text)?;
-    }
+    show(args.json, &fates, || suspend::text(order, endpoint, &fates).unwrap_or_default())?;
     for fault in &faults {
         warn(fault);
     }
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn switch(endpoint: &Endpoint, request: &Request, done: &str) -> anyhow::Result<ExitCode> {
+fn switch(endpoint: &Endpoint, request: &Request, done: &str) -> anyhow::Result<()> {
     ask::order(endpoint, request)?;
-    print(&format!("{done}\n"))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(print(&format!("{done}\n"))?)
 }
 
 #[cfg(test)]

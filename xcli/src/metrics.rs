@@ -34,34 +34,42 @@ pub fn text(list: &List) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-fn gauge<'a, T: 'a>(
+/// Registers a metric with the value of each item. An unknown value is left out.
+fn gauge<T>(
     registry: &mut Registry,
-    name: &str,
-    help: &str,
-    items: impl IntoIterator<Item = &'a T>,
-    of: impl Fn(&T) -> (Labels, Option<f64>),
+    (name, help): (&str, &str),
+    items: &[T],
+    labels: impl Fn(&T) -> Labels,
+    value: impl Fn(&T) -> Option<f64>,
 ) {
     let family = Gauges::default();
-    for (labels, value) in items.into_iter().map(of) {
-        if let Some(value) = value {
-            family.get_or_create(&labels).set(value);
+    for item in items {
+        if let Some(value) = value(item) {
+            family.get_or_create(&labels(item)).set(value);
         }
     }
     registry.register(name, help, family);
 }
 
-fn counter<'a, T: 'a>(
+fn counter<T>(
     registry: &mut Registry,
-    name: &str,
-    help: &str,
-    items: impl IntoIterator<Item = &'a T>,
-    of: impl Fn(&T) -> (Labels, f64),
+    (name, help): (&str, &str),
+    items: &[T],
+    labels: impl Fn(&T) -> Labels,
+    value: impl Fn(&T) -> f64,
 ) {
     let family = Counters::default();
-    for (labels, value) in items.into_iter().map(of) {
-        family.get_or_create(&labels).inc_by(value);
+    for item in items {
+        family.get_or_create(&labels(item)).inc_by(value(item));
     }
     registry.register(name, help, family);
+}
+
+/// Registers metrics of the same items, one in each row: kind, name, value of an item, help.
+macro_rules! metrics {
+    ($registry:ident, $items:expr, $labels:expr; $($kind:ident $name:literal, $value:expr, $help:literal;)*) => {
+        $($kind($registry, ($name, $help), $items, $labels, $value);)*
+    };
 }
 
 fn flag(value: bool) -> Option<f64> {
@@ -72,28 +80,26 @@ fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
+/// The labels with one more.
+fn with(mut labels: Labels, name: &'static str, value: &str) -> Labels {
+    labels.push((name, value.to_owned()));
+    labels
+}
+
 fn server(registry: &mut Registry, server: &Server) {
-    let one = [server];
-    gauge(registry, "server_uptime_seconds", "Time since the server started", one, |server: &Server| {
-        (Vec::new(), Some(server.uptime_ms as f64 / 1e3))
-    });
-    gauge(
-        registry,
-        "server_scheduling",
-        "1 if the policy decides, 0 if scheduling is off and every program runs",
-        one,
-        |server: &Server| (vec![("policy", server.policy.clone())], flag(server.on)),
-    );
-    counter(
-        registry,
-        "server_guard_runs",
-        "How often all programs ran briefly because the running ones made no progress",
-        one,
-        |server: &Server| (Vec::new(), server.guard_runs as f64),
-    );
-    counter(registry, "server_decisions", "Scheduling decisions", one, |server: &Server| {
-        (Vec::new(), server.decisions as f64)
-    });
+    let (one, none) = (&[server], |_: &&Server| Labels::new());
+    metrics! { registry, one, none;
+        gauge "server_uptime_seconds", |of| Some(of.uptime_ms as f64 / 1e3), "Time since the server started";
+    }
+    metrics! { registry, one, |of| vec![("policy", of.policy.clone())];
+        gauge "server_scheduling", |of| flag(of.on),
+            "1 if the policy decides, 0 if scheduling is off and every program runs";
+    }
+    metrics! { registry, one, none;
+        counter "server_guard_runs", |of| of.guard_runs as f64,
+            "How often all programs ran briefly because the running ones made no progress";
+        counter "server_decisions", |of| of.decisions as f64, "Scheduling decisions";
+    }
 }
 
 fn policies(registry: &mut Registry, all: &[PolicyInForce]) {
@@ -104,20 +110,11 @@ fn policies(registry: &mut Registry, all: &[PolicyInForce]) {
         labels.extend(ruling.device.map(|device| ("device", device.to_string())));
         labels
     };
-    let named = |label| {
-        move |(ruling, name, value): &Named<'_>| {
-            let mut labels = labels(ruling);
-            labels.push((label, String::clone(name)));
-            (labels, Some(*value))
-        }
-    };
-    gauge(
-        registry,
-        "policy_in_force",
-        "1 for the policy of all devices, and for each policy of a single device",
-        all,
-        |one: &PolicyInForce| (labels(&one.ruling), Some(1.0)),
-    );
+    let named = |label| move |(ruling, name, _): &Named<'_>| with(labels(ruling), label, name);
+    metrics! { registry, all, |one| labels(&one.ruling);
+        gauge "policy_in_force", |_| Some(1.0),
+            "1 for the policy of all devices, and for each policy of a single device";
+    }
     let values: Vec<Named<'_>> = all
         .iter()
         .flat_map(|one| one.ruling.values.iter().map(|(name, value)| (&one.ruling, name, *value)))
@@ -126,8 +123,12 @@ fn policies(registry: &mut Registry, all: &[PolicyInForce]) {
         .iter()
         .flat_map(|one| one.counted.iter().map(|(name, count)| (&one.ruling, name, *count as f64)))
         .collect();
-    gauge(registry, "policy_parameter", "Value of a parameter of the policy", &values, named("parameter"));
-    gauge(registry, "policy_counted", "Counter of the policy since it is in force", &counts, named("count"));
+    metrics! { registry, &values, named("parameter");
+        gauge "policy_parameter", |named| Some(named.2), "Value of a parameter of the policy";
+    }
+    metrics! { registry, &counts, named("count");
+        gauge "policy_counted", |named| Some(named.2), "Counter of the policy since it is in force";
+    }
 }
 
 fn process(client: &Client) -> Labels {
@@ -135,73 +136,33 @@ fn process(client: &Client) -> Labels {
 }
 
 fn processes(registry: &mut Registry, clients: &[Client]) {
-    gauge(
-        registry,
-        "process_may_run",
-        "1 if the process may launch, 0 if it is suspended",
-        clients,
-        |client| (process(client), flag(client.permit.run)),
-    );
-    gauge(registry, "process_level", "The preemption level in force", clients, |client: &Client| {
-        (process(client), Some(f64::from(client.preemption.in_force.number())))
-    });
-    counter(
-        registry,
-        "process_holds",
-        "Suspensions that evicted the queues of the process from the hardware",
-        clients,
-        |client: &Client| (process(client), client.preemption.holds as f64),
-    );
-    counter(
-        registry,
-        "process_waits",
-        "Suspensions that waited for running work because eviction was expected to cost more",
-        clients,
-        |client: &Client| (process(client), client.preemption.waits as f64),
-    );
-    counter(
-        registry,
-        "process_failed_holds",
-        "Evictions that failed and were undone",
-        clients,
-        |client: &Client| (process(client), client.preemption.failures as f64),
-    );
+    metrics! { registry, clients, process;
+        gauge "process_may_run", |of| flag(of.permit.run), "1 if the process may launch, 0 if it is suspended";
+        gauge "process_level", |of| Some(f64::from(of.preemption.in_force.number())),
+            "The preemption level in force";
+        counter "process_holds", |of| of.preemption.holds as f64,
+            "Suspensions that evicted the queues of the process from the hardware";
+        counter "process_waits", |of| of.preemption.waits as f64,
+            "Suspensions that waited for running work because eviction was expected to cost more";
+        counter "process_failed_holds", |of| of.preemption.failures as f64,
+            "Evictions that failed and were undone";
+    }
     let slow: Vec<(&Client, &String, u64)> = clients
         .iter()
         .flat_map(|client| client.slow_path.iter().map(move |(reason, count)| (client, reason, *count)))
         .collect();
-    counter(
-        registry,
-        "process_slow_launches",
-        "Launches that could not be deferred and blocked the calling thread",
-        &slow,
-        |(client, reason, count)| {
-            let mut labels = process(client);
-            labels.push(("reason", String::clone(reason)));
-            (labels, *count as f64)
-        },
-    );
-    gauge(
-        registry,
-        "process_expected_seconds",
-        "Expected run time of the work in flight at the last suspension",
-        clients,
-        |client: &Client| (process(client), client.preemption.expected_ns.map(seconds)),
-    );
-    gauge(
-        registry,
-        "process_hold_seconds",
-        "Measured time to evict the queues of the process from the hardware",
-        clients,
-        |client: &Client| (process(client), client.preemption.hold_ns.map(seconds)),
-    );
-    gauge(
-        registry,
-        "process_release_seconds",
-        "Measured time to restore the queues of the process",
-        clients,
-        |client: &Client| (process(client), client.preemption.release_ns.map(seconds)),
-    );
+    metrics! { registry, &slow, |(client, reason, _)| with(process(client), "reason", reason);
+        counter "process_slow_launches", |(.., count)| *count as f64,
+            "Launches that could not be deferred and blocked the calling thread";
+    }
+    metrics! { registry, clients, process;
+        gauge "process_expected_seconds", |of| of.preemption.expected_ns.map(seconds),
+            "Expected run time of the work in flight at the last suspension";
+        gauge "process_hold_seconds", |of| of.preemption.hold_ns.map(seconds),
+            "Measured time to evict the queues of the process from the hardware";
+        gauge "process_release_seconds", |of| of.preemption.release_ns.map(seconds),
+            "Measured time to restore the queues of the process";
+    }
 }
 
 fn queues(registry: &mut Registry, clients: &[Client]) {
@@ -212,37 +173,27 @@ fn queues(registry: &mut Registry, clients: &[Client]) {
         labels.extend([("queue", queue.id().to_string()), ("device", queue.device().to_string())]);
         labels
     };
-    gauge(registry, "queue_priority", "Priority of the queue", &all, |at| {
-        (labels(at), Some(f64::from(at.1.status.priority.get())))
-    });
-    gauge(registry, "queue_pending_commands", "Commands submitted but not launched", &all, |at| {
-        (labels(at), Some(at.1.status.counts.pending as f64))
-    });
-    gauge(registry, "queue_in_flight_commands", "Commands launched but not completed", &all, |at| {
-        (labels(at), Some(at.1.status.counts.in_flight as f64))
-    });
-    counter(registry, "queue_direct_launches", "Launches made by the submitting thread", &all, |at| {
-        (labels(at), at.1.status.counts.direct as f64)
-    });
-    counter(registry, "queue_deferred_launches", "Launches that were pending before", &all, |at| {
-        (labels(at), at.1.status.counts.deferred as f64)
-    });
-    counter(registry, "queue_suspensions", "Suspensions of the queue", &all, |at| {
-        (labels(at), at.1.status.counts.suspensions as f64)
-    });
-    counter(
-        registry,
-        "queue_suspended_seconds",
-        "Time that the queue was suspended, including the current suspension",
-        &all,
-        |at| (labels(at), seconds(at.1.status.counts.suspended_ns)),
-    );
+    metrics! { registry, &all, labels;
+        gauge "queue_priority", |(_, of)| Some(f64::from(of.status.priority.get())), "Priority of the queue";
+        gauge "queue_pending_commands", |(_, of)| Some(of.status.counts.pending as f64),
+            "Commands submitted but not launched";
+        gauge "queue_in_flight_commands", |(_, of)| Some(of.status.counts.in_flight as f64),
+            "Commands launched but not completed";
+        counter "queue_direct_launches", |(_, of)| of.status.counts.direct as f64,
+            "Launches made by the submitting thread";
+        counter "queue_deferred_launches", |(_, of)| of.status.counts.deferred as f64,
+            "Launches that were pending before";
+        counter "queue_suspensions", |(_, of)| of.status.counts.suspensions as f64, "Suspensions of the queue";
+        counter "queue_suspended_seconds", |(_, of)| seconds(of.status.counts.suspended_ns),
+            "Time that the queue was suspended, including the current suspension";
+    }
 }
 
 fn held(registry: &mut Registry, held: &[Held]) {
-    gauge(registry, "held_queues", "Queues that xcli suspend has suspended", held, |held| {
-        (vec![("pid", held.pid.to_string()), ("name", plain(&held.name))], Some(held.queues.len() as f64))
-    });
+    let labels = |held: &Held| vec![("pid", held.pid.to_string()), ("name", plain(&held.name))];
+    metrics! { registry, held, labels;
+        gauge "held_queues", |held| Some(held.queues.len() as f64), "Queues that xcli suspend has suspended";
+    }
 }
 
 #[cfg(test)]

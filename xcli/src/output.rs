@@ -1,5 +1,6 @@
 //! Standard output and standard error of xcli.
 
+use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write as _, stderr};
 
@@ -9,6 +10,11 @@ pub fn print(text: &str) -> io::Result<()> {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Writes a value to standard output, as JSON or as text.
+pub fn show(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
+    Ok(print(&if json { serde_json::to_string_pretty(value)? + "\n" } else { text() })?)
 }
 
 /// Writes a line to standard error, and ignores a failure: a closed terminal or a full disk does not end

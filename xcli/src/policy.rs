@@ -3,7 +3,7 @@
 use crate::ask::{self, Cause, policies as ask_policies};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::output::{print, warn};
+use crate::output::{self, print, warn};
 use crate::table::{self, Column, Line, plain};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use policies::{named, registry};
@@ -13,11 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io;
 
-const COLUMNS: &[Column] = &[
-    Column { title: "POLICY", words: true, gives_way: false },
-    Column { title: "NUMBER", words: false, gives_way: false },
-    Column { title: "WHAT IT DOES", words: true, gives_way: false },
-];
+const COLUMNS: &[Column] =
+    &[Column::words("POLICY"), Column::number("NUMBER"), Column::words("WHAT IT DOES")];
 
 /// The arguments of `xcli policy`.
 #[derive(Debug, clap::Args)]
@@ -139,10 +136,7 @@ fn list(endpoint: &Endpoint, json: bool) -> anyhow::Result<()> {
         }
         _ => Err(error),
     })?;
-    Ok(print(&match json {
-        true => serde_json::to_string_pretty(&policies)? + "\n",
-        false => text(&policies, table::terminal_width(io::stdout())),
-    })?)
+    output::show(json, &policies, || text(&policies, table::terminal_width(io::stdout())))
 }
 
 fn text(policies: &Policies, terminal: Option<usize>) -> String {

@@ -5,7 +5,7 @@
 //! server has suspended queues of the process, its debugger adds addresses and pointers. A log of the runtime
 //! adds the runtime's view.
 
-use crate::amd_log::{self, LogQueue, hex_or_null};
+use crate::amd_log::{self, Address, LogQueue};
 use crate::error::Error;
 use crate::foreign;
 use crate::process;
@@ -15,7 +15,6 @@ use host::process::Status;
 use protocol::outside::Snapshot;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -24,34 +23,26 @@ const KFD: &str = "sys/class/kfd/kfd";
 
 /// The last four are shown only if a server has attached to the process.
 const COLUMNS: &[Column] = &[
-    number("QUEUE"),
-    number("GPU"),
-    words("PCI"),
-    words("TYPE"),
-    number("SIZE"),
-    words("RING"),
-    number("WRITE"),
-    number("READ"),
-    words("STATE"),
+    Column::number("QUEUE"),
+    Column::number("GPU"),
+    Column::words("PCI"),
+    Column::words("TYPE"),
+    Column::number("SIZE"),
+    Column::words("RING"),
+    Column::number("WRITE"),
+    Column::number("READ"),
+    Column::words("STATE"),
 ];
 const WITHOUT_DEBUGGER: usize = COLUMNS.len() - 4;
 
 const LOG_COLUMNS: &[Column] = &[
-    words("HSA QUEUE"),
-    words("RING"),
-    number("SIZE"),
-    words("PRIORITY"),
-    words("COOPERATIVE"),
-    number("QUEUE"),
+    Column::words("HSA QUEUE"),
+    Column::words("RING"),
+    Column::number("SIZE"),
+    Column::words("PRIORITY"),
+    Column::words("COOPERATIVE"),
+    Column::number("QUEUE"),
 ];
-
-const fn words(title: &'static str) -> Column {
-    Column { title, words: true, gives_way: false }
-}
-
-const fn number(title: &'static str) -> Column {
-    Column { title, words: false, gives_way: false }
-}
 
 /// The hardware queues of a process.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -65,7 +56,6 @@ pub struct Queues {
     log: Option<Vec<LogQueue>>,
 }
 
-/// A hardware queue.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Queue {
     id: u32,
@@ -84,12 +74,9 @@ struct Queue {
 /// A queue as the server's debugger shows it. Addresses are those of the process.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 struct DebuggerView {
-    #[serde(serialize_with = "hex_or_null")]
-    ring_address: Option<u64>,
-    #[serde(serialize_with = "hex_or_null")]
-    write_pointer_address: Option<u64>,
-    #[serde(serialize_with = "hex_or_null")]
-    read_pointer_address: Option<u64>,
+    ring_address: Option<Address>,
+    write_pointer_address: Option<Address>,
+    read_pointer_address: Option<Address>,
     /// In packets for a compute queue, else in bytes. None if the memory cannot be read.
     write_pointer: Option<u64>,
     read_pointer: Option<u64>,
@@ -113,15 +100,11 @@ enum Kind {
 
 impl Kind {
     fn of(number: u64) -> Self {
-        match number {
-            0 => Self::Compute,
-            1 => Self::Sdma,
-            2 => Self::Hiq,
-            3 => Self::Diq,
-            4 => Self::SdmaXgmi,
-            5 => Self::SdmaByEngine,
-            other => Self::Other(other),
-        }
+        let known = [Self::Compute, Self::Sdma, Self::Hiq, Self::Diq, Self::SdmaXgmi, Self::SdmaByEngine];
+        usize::try_from(number)
+            .ok()
+            .and_then(|index| known.get(index).copied())
+            .unwrap_or(Self::Other(number))
     }
 
     fn text(self) -> String {
@@ -138,38 +121,24 @@ impl Kind {
 }
 
 /// The reason why the queues of a process are not known. Displayed as a sentence without control characters.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     /// There is no such process, or `/proc` hides it.
+    #[error("{0}")]
     Process(Error),
-    /// The process does not use the driver.
-    Unused { pid: u32, name: String, has_kfd: bool },
+    #[error("process {pid} ({}) does not use the KFD: it has opened no AMD GPU", plain(name))]
+    Unused { pid: u32, name: String },
+    #[error("process {pid} ({}) sees no KFD in /sys: is the driver amdgpu loaded?", plain(name))]
+    NoKfd { pid: u32, name: String },
     /// The root directory of the process cannot be entered, so its view of the driver is unknown.
+    #[error(
+        "cannot find out if process {pid} ({}) uses the KFD: /proc/{pid}/root {} ({error}). Run xcli as the user of the \
+         process or as root",
+        plain(name),
+        if *is_late { "does not answer" } else { "cannot be entered" }
+    )]
     Hidden { pid: u32, name: String, error: String, is_late: bool },
 }
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Process(error) => error.fmt(f),
-            Self::Unused { pid, name, has_kfd: true } => {
-                write!(f, "process {pid} ({}) does not use the KFD: it has opened no AMD GPU", plain(name))
-            }
-            Self::Unused { pid, name, has_kfd: false } => {
-                write!(f, "process {pid} ({}) sees no KFD in /sys: is the driver amdgpu loaded?", plain(name))
-            }
-            Self::Hidden { pid, name, error, is_late } => write!(
-                f,
-                "cannot find out if process {pid} ({}) uses the KFD: /proc/{pid}/root {} ({error}). Run xcli as the user of the \
-                 process or as root",
-                plain(name),
-                if *is_late { "does not answer" } else { "cannot be entered" },
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 impl Queues {
     /// Reads the queues of a process.
@@ -203,8 +172,8 @@ impl Queues {
                 let is_late = error.kind() == ErrorKind::TimedOut;
                 Unknown::Hidden { pid, name, error: error.to_string(), is_late }
             }
-            (Ok(Driver::Absent), Driver::Absent) => Unknown::Unused { pid, name, has_kfd: false },
-            _ => Unknown::Unused { pid, name, has_kfd: true },
+            (Ok(Driver::Absent), Driver::Absent) => Unknown::NoKfd { pid, name },
+            _ => Unknown::Unused { pid, name },
         })
     }
 
@@ -251,9 +220,9 @@ impl Queues {
         for queue in &mut self.queues {
             let found = seen.and_then(|queues| queues.iter().find(|other| other.queue == queue.id));
             queue.debugger = DebuggerView {
-                ring_address: found.map(|seen| seen.ring_address),
-                write_pointer_address: found.map(|seen| seen.write_pointer_address),
-                read_pointer_address: found.map(|seen| seen.read_pointer_address),
+                ring_address: found.map(|seen| Address(seen.ring_address)),
+                write_pointer_address: found.map(|seen| Address(seen.write_pointer_address)),
+                read_pointer_address: found.map(|seen| Address(seen.read_pointer_address)),
                 write_pointer: found.and_then(|seen| seen.write_pointer),
                 read_pointer: found.and_then(|seen| seen.read_pointer),
                 held_from_outside: Some(found.is_some_and(|seen| seen.held)),
@@ -270,7 +239,7 @@ impl Queues {
         let mut log = amd_log::read(path, &numbers(self.pid))?;
         for queue in &mut log {
             let is_same = |seen: &DebuggerView| {
-                let write_pointer = queue.hsa_queue.checked_add(amd_log::WRITE_POINTER);
+                let write_pointer = queue.hsa_queue.0.checked_add(amd_log::WRITE_POINTER).map(Address);
                 seen.ring_address.is_some()
                     && (seen.ring_address == queue.ring_address
                         || seen.write_pointer_address == write_pointer)
@@ -290,10 +259,10 @@ impl Queues {
             let mut cells = vec![
                 queue.id.to_string(),
                 queue.gpu_id.to_string(),
-                queue.pci.clone().unwrap_or_else(|| "-".to_owned()),
+                or_dash(queue.pci.as_ref()),
                 queue.kind.text(),
                 size(queue.size),
-                address(seen.ring_address),
+                or_dash(seen.ring_address),
                 or_dash(seen.write_pointer),
                 or_dash(seen.read_pointer),
                 if seen.held_from_outside == Some(true) { "suspended" } else { "active" }.to_owned(),
@@ -317,8 +286,8 @@ impl Queues {
 fn log_text(log: &[LogQueue], terminal: Option<usize>) -> String {
     let row = |queue: &LogQueue| {
         Line::Row(vec![
-            address(Some(queue.hsa_queue)),
-            address(queue.ring_address),
+            queue.hsa_queue.to_string(),
+            or_dash(queue.ring_address),
             size(queue.size),
             match queue.priority {
                 0 => "low".to_owned(),
@@ -338,10 +307,6 @@ fn log_text(log: &[LogQueue], terminal: Option<usize>) -> String {
             table::text(LOG_COLUMNS, &lines, terminal)
         ),
     }
-}
-
-fn address(address: Option<u64>) -> String {
-    address.map_or_else(|| "-".to_owned(), |address| format!("{address:#x}"))
 }
 
 fn or_dash(value: Option<impl ToString>) -> String {
@@ -525,7 +490,7 @@ mod tests {
             "process 8 (x) sees no KFD in /sys: is the driver amdgpu loaded?"
         );
         let error = of(&folder, 8, "other\x1b]0;x\x07").unwrap_err();
-        assert!(matches!(error, Unknown::Unused { has_kfd: true, .. }));
+        assert!(matches!(error, Unknown::Unused { .. }));
         assert_eq!(
             error.to_string(),
             "process 8 (other?]0;x?) does not use the KFD: it has opened no AMD GPU"

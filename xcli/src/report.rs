@@ -261,18 +261,8 @@ mod tests {
     use protocol::report::EvictionRow;
 
     fn row(mechanism: &str, error: Option<&str>, interrupted: u64, stood: u64) -> EvictionRow {
-        EvictionRow {
-            mechanism: mechanism.to_owned(),
-            error: error.map(str::to_owned),
-            queues: 1,
-            probe: None,
-            idle: None,
-            busy: None,
-            busy_kernel_us: 4000,
-            stood,
-            interrupted,
-            holds: interrupted,
-        }
+        let (mechanism, error) = (mechanism.to_owned(), error.map(str::to_owned));
+        EvictionRow { mechanism, error, interrupted, stood, holds: interrupted, ..format::tests::eviction() }
     }
 
     #[test]

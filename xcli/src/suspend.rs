@@ -15,12 +15,8 @@ use std::time::Duration;
 /// one device after the other.
 const LIMIT: Duration = Duration::from_secs(30);
 
-const COLUMNS: &[Column] = &[
-    Column { title: "PID", words: false, gives_way: false },
-    Column { title: "NAME", words: true, gives_way: true },
-    Column { title: "QUEUE", words: false, gives_way: false },
-    Column { title: "FOR", words: false, gives_way: false },
-];
+const COLUMNS: &[Column] =
+    &[Column::number("PID"), Column::names("NAME"), Column::number("QUEUE"), Column::number("FOR")];
 
 /// The two commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,18 +9,31 @@ const GAP: usize = 2;
 /// The least width of a column that is shortened.
 const LEAST: usize = 8;
 
-/// The format of a column.
+/// The heading and the format of a column.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// The heading.
-    pub title: &'static str,
-    /// True for words, which are aligned to the left; numbers are aligned to the right.
-    pub words: bool,
-    /// True for the column that is shortened if the terminal is too narrow.
-    pub gives_way: bool,
+    title: &'static str,
+    words: bool,
+    gives_way: bool,
 }
 
-/// A line of the table.
+impl Column {
+    /// Aligned to the right.
+    pub const fn number(title: &'static str) -> Self {
+        Self { title, words: false, gives_way: false }
+    }
+
+    /// Aligned to the left.
+    pub const fn words(title: &'static str) -> Self {
+        Self { title, words: true, gives_way: false }
+    }
+
+    /// The same, and shortened if the terminal is too narrow.
+    pub const fn names(title: &'static str) -> Self {
+        Self { title, words: true, gives_way: true }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub enum Line {
     /// One cell for each column.
@@ -149,11 +162,7 @@ fn is_blank(c: char) -> bool {
 mod tests {
     use super::*;
 
-    const COLUMNS: &[Column] = &[
-        Column { title: "PID", words: false, gives_way: false },
-        Column { title: "NAME", words: true, gives_way: true },
-        Column { title: "PENDING", words: false, gives_way: false },
-    ];
+    const COLUMNS: &[Column] = &[Column::number("PID"), Column::names("NAME"), Column::number("PENDING")];
 
     #[test]
     fn line_is_wrapped_at_the_terminal_width() {

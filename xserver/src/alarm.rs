@@ -13,7 +13,6 @@ use rustix::time::{
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// The timer.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     timer: OwnedFd,

@@ -14,7 +14,6 @@ use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use std::fmt;
 
 /// The bytes of one read.
 const READ: usize = 4096;
@@ -54,25 +53,32 @@ pub(crate) struct Connection {
 }
 
 /// The reason for the end of a connection.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum End {
-    /// The peer has closed it.
+    #[error("the client closed the connection")]
     Closed,
-    /// Its process has ended; another process may still hold the socket.
+    /// Another process may still hold the socket.
+    #[error("the process has ended")]
     Exited,
-    /// The peer sent nothing, or did not take its reply, in time.
+    #[error("the client sent nothing, or did not take its reply, in time")]
     Silent,
     /// The bytes are not valid frames.
+    #[error("{0}")]
     Frame(FrameError),
     /// A frame is not a valid message.
+    #[error("{0}")]
     Message(MessageError),
     /// A message is not allowed in this state.
+    #[error("unexpected frame of kind {0:#x}")]
     Unexpected(u16),
     /// A message breaks a rule.
+    #[error("{0}")]
     Fault(Fault),
     /// The server has refused it, and sent the reason.
+    #[error("{0}")]
     Refused(String),
     /// The socket failed.
+    #[error("{0}")]
     Broken(Errno),
 }
 
@@ -80,22 +86,6 @@ impl End {
     /// Returns true if the peer broke a rule.
     pub fn is_fault(&self) -> bool {
         !matches!(self, Self::Closed | Self::Exited | Self::Broken(Errno::PIPE | Errno::CONNRESET))
-    }
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("the client closed the connection"),
-            Self::Exited => f.write_str("the process has ended"),
-            Self::Silent => f.write_str("the client sent nothing, or did not take its reply, in time"),
-            Self::Frame(error) => error.fmt(f),
-            Self::Message(error) => error.fmt(f),
-            Self::Unexpected(kind) => write!(f, "unexpected frame of kind {kind:#x}"),
-            Self::Fault(fault) => fault.fmt(f),
-            Self::Refused(reason) => f.write_str(reason),
-            Self::Broken(error) => error.fmt(f),
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
-use std::fmt;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
@@ -81,7 +80,6 @@ impl Identity {
     }
 }
 
-/// The status of an endpoint.
 #[derive(Debug)]
 pub(crate) enum EndpointStatus {
     /// Clients can connect.
@@ -191,16 +189,9 @@ fn make_directories(endpoint: &Endpoint) -> Result<()> {
 }
 
 /// The error that another server uses the endpoint.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct Taken(String);
-
-impl fmt::Display for Taken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Taken {}
 
 fn lock_path(socket: &Path) -> PathBuf {
     let mut path = socket.as_os_str().to_owned();
@@ -208,7 +199,6 @@ fn lock_path(socket: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// Takes the lock of the socket.
 fn take_lock(socket: &Path) -> Result<File> {
     let path = lock_path(socket);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;

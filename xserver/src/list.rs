@@ -63,7 +63,6 @@ impl Question {
     }
 }
 
-/// Encodes a reply.
 pub(crate) fn encode(reply: &Reply) -> Vec<u8> {
     match serde_json::to_vec(reply) {
         Ok(payload) if payload.len() <= REPLY_LIMIT => Frame::encode(REPLY, &payload),

@@ -7,7 +7,6 @@ use protocol::codes::PreemptLevel;
 use protocol::config::{KfdMechanism, KfdProbe};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-/// The inputs of measurements.
 #[derive(Debug)]
 pub(super) struct Inputs {
     pub(super) host: &'static dyn Host,

@@ -30,7 +30,6 @@ struct Entry {
     announced: bool,
 }
 
-/// The queues with slots.
 #[derive(Debug, Default)]
 pub(super) struct SlotTable {
     /// The queues by their handles.

@@ -7,7 +7,7 @@ use super::STRIDE;
 use super::{CLASS_SLICE, CLASS_WAITS};
 use crate::policy::{Input, Ranking};
 use crate::reason::UNINTERRUPTED;
-use crate::times::earlier;
+use crate::times::{earlier, micros};
 use protocol::bounds::{Priority, Timeslice};
 use protocol::time::Time;
 use std::time::Duration;
@@ -253,10 +253,6 @@ impl Order {
             }
         }
     }
-}
-
-fn micros(span: Duration) -> i64 {
-    span.as_micros().try_into().unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

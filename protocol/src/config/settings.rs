@@ -88,7 +88,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             disable: false,
-            scheduler: SchedulerKind::App,
+            scheduler: SchedulerKind::AppManaged,
             policy: None,
             auto: AutoXQueue {
                 enabled: false,

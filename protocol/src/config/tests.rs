@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::hint::table::{HINTS, HintSpec, HintVariable};
 use crate::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use proptest::prelude::*;
 use std::ffi::OsStr;
@@ -34,16 +35,6 @@ fn variable_with_a_good_value_changes_the_configuration() {
         ("XSCHED_AUTO_XQUEUE_LEVEL", "2"),
         ("XSCHED_AUTO_XQUEUE_THRESHOLD", "4"),
         ("XSCHED_AUTO_XQUEUE_BATCH_SIZE", "16"),
-        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-256"),
-        ("XSCHED_AUTO_XQUEUE_UTILIZATION", "0"),
-        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "100000"),
-        ("XSCHED_AUTO_XQUEUE_DEADLINE", "1"),
-        ("XSCHED_AUTO_XQUEUE_KDEADLINE", "9223372036854775807"),
-        ("XSCHED_AUTO_XQUEUE_LAXITY", "0"),
-        ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
-        ("XSCHED_AUTO_XQUEUE_CLASS", "Best-Effort"),
-        ("XSCHED_AUTO_XQUEUE_JOB", "9223372036854775807"),
-        ("XSCHED_AUTO_XQUEUE_CAP", "1"),
         ("XSCHED_STARVATION_MS", "500"),
         ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "ON"),
         ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "ON"),
@@ -56,12 +47,31 @@ fn variable_with_a_good_value_changes_the_configuration() {
         ("XSCHED_LOG_FILE", "log"),
         ("XSCHED_TEST", "chaos:18446744073709551615"),
     ];
-    let named: Vec<_> = VARIABLES.iter().map(|variable| variable.name).collect();
+    let is_hint = |name: &str| hinted().any(|(variable, _)| variable.name == name);
+    let named: Vec<_> = variables().map(|variable| variable.name).filter(|name| !is_hint(name)).collect();
     assert_eq!(named, good.map(|(name, _)| name), "one good value for each variable");
     for pair in good {
         let (config, errors) = read(&[pair], &[PolicyKind::Hpf]);
         assert_eq!(errors, [], "{pair:?}");
         assert_ne!(config, Config::default(), "{pair:?} is read");
+    }
+}
+
+/// The hints that have a variable.
+fn hinted() -> impl Iterator<Item = (&'static HintVariable, &'static HintSpec)> {
+    HINTS.iter().filter_map(|spec| Some((spec.variable.as_ref()?, spec)))
+}
+
+#[test]
+fn variable_of_a_hint_accepts_all_examples_and_one_changes_the_configuration() {
+    for (variable, spec) in hinted() {
+        let configured = spec.examples().into_iter().map(|word| {
+            let (config, errors) = read(&[(variable.name, &word.to_uppercase())], &[]);
+            assert_eq!(errors, [], "{word}");
+            config
+        });
+        let changing = configured.filter(|config| *config != Config::default()).count();
+        assert!(changing > 0, "{} is read", variable.name);
     }
 }
 
@@ -75,11 +85,11 @@ fn table_names_the_ranges_in_force() {
         ("XSCHED_AUTO_XQUEUE_CAP", Cap::RANGE, "not set".to_owned()),
     ];
     for (name, range, default) in ranges {
-        let row = VARIABLES.iter().find(|variable| variable.name == name).unwrap();
+        let row = variables().find(|variable| variable.name == name).unwrap();
         assert_eq!(row.values, format!("{}..{}", range.start(), range.end()), "{name}");
         assert_eq!(row.default, default, "{name}");
     }
-    let row = VARIABLES.iter().find(|variable| variable.name == "XSCHED_POLICY").unwrap();
+    let row = variables().find(|variable| variable.name == "XSCHED_POLICY").unwrap();
     let names: Vec<_> = PolicyKind::ALL.iter().map(|kind| kind.name()).collect();
     assert_eq!(row.values, names.join(", "));
 }
@@ -179,7 +189,7 @@ fn variables_of_hints_set_the_hints_of_queue_and_process() {
 
 #[test]
 fn empty_value_counts_as_not_set() {
-    for variable in VARIABLES {
+    for variable in variables() {
         assert_eq!(read(&[(variable.name, "")], &[]), (Config::default(), Vec::new()));
     }
 }
@@ -188,7 +198,7 @@ fn empty_value_counts_as_not_set() {
 fn policy_that_is_not_built_is_refused() {
     let (config, errors) = read(&[("XSCHED_POLICY", "cfs")], &[PolicyKind::Hpf, PolicyKind::Up]);
     assert_eq!(config.policy, None);
-    assert_eq!(config.scheduler_in_force(), SchedulerKind::App);
+    assert_eq!(config.scheduler_in_force(), SchedulerKind::AppManaged);
     assert_eq!(
         errors[0].to_string(),
         "XSCHED_POLICY=cfs is not usable (expected a policy of this build: HPF, UP); the default stays in force"
@@ -245,10 +255,10 @@ proptest! {
             "-?[0-9]{0,25}".prop_map(String::into_bytes),
             "(chaos:|defer|on|hpf)[0-9a-z]{0,4}".prop_map(String::into_bytes),
         ],
-        VARIABLES.len(),
+        variables().count(),
     )) {
         let get = |name: &str| {
-            let index = VARIABLES.iter().position(|variable| variable.name == name)?;
+            let index = variables().position(|variable| variable.name == name)?;
             Some(OsStr::from_bytes(&values[index]).to_owned())
         };
         let (config, errors) = Config::read(get, PolicyKind::ALL);

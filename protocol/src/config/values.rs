@@ -71,7 +71,10 @@ pub(super) fn switch(value: &OsStr) -> Option<bool> {
 }
 
 pub(super) fn scheduler(value: &OsStr) -> Option<SchedulerKind> {
-    word(value, &[("APP", SchedulerKind::App), ("LCL", SchedulerKind::Local), ("GLB", SchedulerKind::Global)])
+    word(
+        value,
+        &[("APP", SchedulerKind::AppManaged), ("LCL", SchedulerKind::Local), ("GLB", SchedulerKind::Global)],
+    )
 }
 
 pub(super) fn kfd_mechanism(value: &OsStr) -> Option<KfdMechanism> {

@@ -4,7 +4,7 @@
 use super::settings::{AutoXQueue, Config};
 use super::values::{count, kfd_mechanism, kfd_probe, log_level, number, path, scheduler, switch, test_mode};
 use crate::codes::PreemptLevel;
-use crate::hint::table::{HINTS, HintSpec};
+use crate::hint::table::{HINTS, HintSpec, HintVariable};
 use crate::policy::PolicyKind;
 use crate::time::Time;
 use std::ffi::OsStr;
@@ -71,43 +71,15 @@ impl Variable {
     }
 }
 
-/// Every variable that the project reads, in the order of the documentation.
-pub const VARIABLES: &[Variable] = &ALL;
-
-const COUNT: usize = {
-    let mut count = BEFORE_HINTS.len() + AFTER_HINTS.len();
-    let mut row = 0;
-    while row < HINTS.len() {
-        count += HINTS[row].variable.is_some() as usize;
-        row += 1;
-    }
-    count
-};
-
-const ALL: [Variable; COUNT] = {
-    let mut all = [BEFORE_HINTS[0]; COUNT];
-    let (mut done, mut row) = (0, 0);
-    while row < BEFORE_HINTS.len() {
-        all[done] = BEFORE_HINTS[row];
-        (done, row) = (done + 1, row + 1);
-    }
-    row = 0;
-    while row < HINTS.len() {
-        let spec = &HINTS[row];
-        if let Some(variable) = &spec.variable {
-            let (name, values, default) = (variable.name, variable.values, variable.default);
-            all[done] = Variable { name, values, default, meaning: spec.meaning, read: Read::Hint(spec) };
-            done += 1;
-        }
-        row += 1;
-    }
-    row = 0;
-    while row < AFTER_HINTS.len() {
-        all[done] = AFTER_HINTS[row];
-        (done, row) = (done + 1, row + 1);
-    }
-    all
-};
+/// Returns every variable that the project reads, in the order of the documentation.
+pub fn variables() -> impl Iterator<Item = Variable> {
+    let of_hint = |spec: &'static HintSpec| {
+        let HintVariable { name, values, default, .. } = *spec.variable.as_ref()?;
+        Some(Variable { name, values, default, meaning: spec.meaning, read: Read::Hint(spec) })
+    };
+    let hints = HINTS.iter().filter_map(of_hint);
+    BEFORE_HINTS.iter().copied().chain(hints).chain(AFTER_HINTS.iter().copied())
+}
 
 /// The variables before the hints.
 const BEFORE_HINTS: &[Variable] = &[

@@ -1,7 +1,7 @@
 //! The specification of a hint, and the parsers that follow from it.
 
-use super::table::HintUpdate;
-use super::{Hints, Laxity};
+use super::laxity::Laxity;
+use super::table::{HintUpdate, Hints};
 use crate::bounds::Priority;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -182,6 +182,22 @@ impl HintSpec {
             _ => None,
         };
         format!("; {} removes the setting", word.unwrap_or_else(|| none.to_string()))
+    }
+
+    /// Returns words that the option and the variable accept: of a range both ends, of words all; none
+    /// without a variable.
+    #[cfg(test)]
+    pub(crate) fn examples(&self) -> Vec<String> {
+        let Some(variable) = &self.variable else { return Vec::new() };
+        match &self.values {
+            Values::Number(range) => {
+                let range = variable.range.as_ref().unwrap_or(range);
+                vec![range.start().to_string(), range.end().to_string()]
+            }
+            Values::Word(words) => words.iter().map(|(word, _)| (*word).to_owned()).collect(),
+            Values::Laxity => vec!["5000,-10,10".to_owned()],
+            Values::Flag => Vec::new(),
+        }
     }
 
     /// The option as a user writes it, such as `-u PERCENT`.

@@ -4,14 +4,16 @@
 //! options of `xcli hint` and `xcli run`, the functions `XHint*` of the C interface, the server, and the
 //! tables in `docs/env.md` and `docs/hints.md`. To add a hint:
 //!
-//! 1. add its field to [`QueueHints`](super::QueueHints) or [`ProcessHints`](super::ProcessHints),
+//! 1. add its field to [`QueueHints`] or [`ProcessHints`] below,
 //! 2. add its row to the macro call `hints!` below, with a wire code,
 //! 3. declare its function in `include/xsched/hint.h` and name it in `shim/src/capi.rs`,
 //! 4. write the two documents anew: `GIVEWAY_REGENERATE=1 cargo test -p protocol --test env_doc`.
+//!
+//! The tests of the variables and of the wire format go by the table as well.
 
 pub use super::spec::{HintSpec, HintVariable, Scope, Values};
 
-use super::{Hints, Laxity};
+use super::laxity::Laxity;
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::QueueClass;
 use crate::time::Time;
@@ -20,6 +22,84 @@ use std::fmt::Write as _;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+/// Defines a structure of hints, its default and its `follow`.
+macro_rules! hint_state {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl $name {
+            /// Takes over the fields in which `after` differs from `before`, the program's own hints, and
+            /// keeps the others, which another program or user may have hinted.
+            pub fn follow(&mut self, before: &Self, after: &Self) {
+                $(if before.$field != after.$field {
+                    self.$field = after.$field;
+                })*
+            }
+        }
+    )*};
+}
+
+hint_state! {
+    /// The hints of a queue, except its priority. By default nothing is hinted.
+    QueueHints {
+        /// Share of the device, relative to the shares of other queues.
+        utilization: Utilization = Utilization::DEFAULT,
+        /// Microseconds from the moment when the queue becomes ready to the deadline of its work.
+        deadline_us: Option<NonZeroU64> = None,
+        /// The time at which the queue becomes critical, and its priorities before and after.
+        laxity: Option<Laxity> = None,
+        /// The expected arrival of the next work. A time in the past has no effect.
+        arrival: Option<Time> = None,
+        /// True if the scheduler may suspend the queue while it has work. If false, the queue stops only
+        /// before it starts to work, or when a guard against starvation or standstill suspends it.
+        preemptible: bool = true,
+        /// The class, for policies that tell latency-critical work from best effort.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        class: Option<QueueClass> = None,
+    }
+
+    /// The hints of a process. By default nothing is hinted.
+    ProcessHints {
+        /// Share of the devices, relative to the shares of other processes.
+        utilization: Utilization = Utilization::DEFAULT,
+        /// Requested slice, for the policies that take turns. The shortest request counts.
+        timeslice: Option<Timeslice> = None,
+        /// Requested number of earliest deadlines that may run at once. The highest request counts.
+        k_deadline: Option<NonZeroU32> = None,
+        /// True if the process owns the window that the user works in.
+        window: bool = false,
+        /// Number of the job, which the processes of a job share.
+        job: Option<NonZeroU64> = None,
+        /// Most of a device that the process gets, also while no other process wants it.
+        cap: Option<Cap> = None,
+        /// Nice value on the processor, -20 (most urgent) to 19. The server reads it from the kernel; no hint
+        /// sets it.
+        nice: i8 = 0,
+    }
+}
+
+/// The hints that concern one queue: its own and those of its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hints {
+    /// Priority of the queue.
+    pub priority: Priority,
+    /// Hints of the queue.
+    pub queue: QueueHints,
+    /// Hints of its process.
+    pub process: ProcessHints,
+}
 
 /// Creates [`HintUpdate`], [`HintKind`] and [`HINTS`] from rows: the variant with its value, the change that it
 /// makes, the specification.
@@ -59,10 +139,7 @@ macro_rules! hints {
             /// Returns the value for the hint's variable, or `None` if the hint is taken back.
             pub fn text(self) -> Option<String> {
                 match self {
-                    $(Self::$variant $(($value))? => {
-                        let values: &[Option<String>] = &[$($value.text())?];
-                        values.first().cloned().flatten()
-                    })*
+                    $(Self::$variant $(($value))? => None $(.or($value.text()))?,)*
                 }
             }
         }
@@ -424,26 +501,18 @@ mod tests {
 
     #[test]
     fn text_of_an_update_is_read_from_the_variable_as_the_same_update() {
-        let examples = [
-            (HintKind::Priority, "-7"),
-            (HintKind::Utilization, "30"),
-            (HintKind::Timeslice, "700"),
-            (HintKind::Deadline, "900"),
-            (HintKind::KDeadline, "2"),
-            (HintKind::Laxity, "5000,-10,10"),
-            (HintKind::Preemptible, "off"),
-            (HintKind::Class, "best-effort"),
-            (HintKind::Job, "3"),
-            (HintKind::Cap, "40"),
-        ];
-        for (kind, word) in examples {
-            let update = kind.spec().parse(word).unwrap();
-            assert_eq!(update.spec().name, kind.spec().name);
-            let text = update.text().unwrap();
-            assert_eq!(kind.spec().read(&text, &Hints::default()), Some(update), "{text}");
+        for spec in HINTS {
+            for word in spec.examples() {
+                let update = spec.parse(&word).unwrap();
+                assert_eq!(update.spec().name, spec.name);
+                let mut hints = Hints::default();
+                update.apply(&mut hints, Time::default());
+                match update.text() {
+                    Some(text) => assert_eq!(spec.read(&text, &Hints::default()), Some(update), "{text}"),
+                    None => assert_eq!(hints, Hints::default(), "{word} takes {} back", spec.name),
+                }
+            }
         }
-        let with_variable = HINTS.iter().filter(|spec| spec.variable.is_some()).count();
-        assert_eq!(examples.len(), with_variable, "one example for each variable");
     }
 
     #[test]
@@ -456,5 +525,30 @@ mod tests {
             update.apply(&mut hints, Time(5));
             assert_eq!(hints, Hints::default(), "{}", update.spec().name);
         }
+    }
+
+    #[test]
+    fn follow_takes_what_the_program_changed_and_keeps_what_others_hinted() {
+        let share = |percent| Utilization::try_from(percent).unwrap();
+        let before = QueueHints { utilization: share(30), ..QueueHints::default() };
+        let after = QueueHints { deadline_us: NonZeroU64::new(500), ..before };
+        // A user has changed the share and the deadline meanwhile.
+        let mut hints = QueueHints { utilization: share(70), deadline_us: NonZeroU64::new(9), ..before };
+        hints.follow(&before, &after);
+        assert_eq!(hints, QueueHints { utilization: share(70), ..after });
+
+        let before = ProcessHints::default();
+        let after = ProcessHints { job: NonZeroU64::new(4), ..before };
+        let mut hints = ProcessHints { window: true, nice: 5, ..before };
+        hints.follow(&before, &after);
+        assert_eq!(hints, ProcessHints { window: true, nice: 5, ..after });
+
+        let cap = Cap::try_from(30).ok();
+        let mut hints = after;
+        hints.follow(&after, &ProcessHints { cap, ..after });
+        assert_eq!(hints, ProcessHints { cap, ..after });
+        // The program takes its job back; the cap that a user hinted stays.
+        hints.follow(&after, &before);
+        assert_eq!(hints, ProcessHints { cap, ..before });
     }
 }

@@ -4,7 +4,6 @@ use crate::table::plain;
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The verdict of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -16,7 +15,18 @@ pub enum Verdict {
     Bad,
 }
 
-/// One finding.
+pub fn good(text: impl Into<String>) -> (Verdict, String) {
+    (Verdict::Good, text.into())
+}
+
+pub fn note(text: impl Into<String>) -> (Verdict, String) {
+    (Verdict::Note, text.into())
+}
+
+pub fn bad(text: impl Into<String>) -> (Verdict, String) {
+    (Verdict::Bad, text.into())
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub verdict: Verdict,
@@ -25,7 +35,6 @@ pub struct Finding {
     pub text: String,
 }
 
-/// All findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Findings {
     /// True if no finding is bad.
@@ -41,8 +50,8 @@ impl Default for Findings {
 
 impl Findings {
     /// Adds a finding. Control characters in names and paths are replaced.
-    pub fn add(&mut self, verdict: Verdict, about: &'static str, text: impl Into<String>) {
-        let text = plain(&text.into());
+    pub fn add(&mut self, about: &'static str, (verdict, text): (Verdict, String)) {
+        let text = plain(&text);
         self.findings.push(Finding { verdict, about, text });
         self.ok &= verdict != Verdict::Bad;
     }
@@ -70,10 +79,10 @@ mod tests {
     #[test]
     fn one_bad_finding_makes_the_result_bad() {
         let mut findings = Findings::default();
-        findings.add(Verdict::Good, "device", "there");
-        findings.add(Verdict::Note, "server", "none");
+        findings.add("device", good("there"));
+        findings.add("server", note("none"));
         assert!(findings.ok);
-        findings.add(Verdict::Bad, "process", "gone\x1b[2J");
+        findings.add("process", bad("gone\x1b[2J"));
         assert!(!findings.ok);
         let text = findings.text();
         assert_eq!(text.lines().count(), 3);

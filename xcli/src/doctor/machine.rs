@@ -1,6 +1,6 @@
 //! Checks of the device, its driver, HIP's runtime, and the library.
 
-use super::finding::{Findings, Verdict};
+use super::finding::{Findings, bad, good, note};
 use super::system;
 use crate::foreign;
 use crate::run;
@@ -161,54 +161,49 @@ pub fn judge(machine: &Machine, group: Option<&str>, findings: &mut Findings) {
     let (verdict, what) = match (&machine.device, machine.of) {
         (Ok(()), _) => {
             let kind = if machine.simulated { "simulated by gpu-sim; " } else { "" };
-            (Verdict::Good, format!("{kind}xcli can open it"))
+            good(format!("{kind}xcli can open it"))
         }
         (Err(Closed::Root(error)), pid) => {
             let root = pid.map_or_else(|| "/".to_owned(), |pid| format!("/proc/{pid}/root"));
-            (Verdict::Note, format!("unknown, because {root} cannot be entered ({error}); run xcli as the user of the process or as root"))
+            note(format!(
+                "unknown, because {root} cannot be entered ({error}); run xcli as the user of the process or as root"
+            ))
         }
         (Err(Closed::Device(error)), pid) => match (error.kind(), pid) {
-            (ErrorKind::NotFound, _) => (
-                Verdict::Bad,
+            (ErrorKind::NotFound, _) => bad(
                 "missing: there is no AMD GPU, the driver amdgpu is not loaded, or the container does not have the device; \
-                 `xcli run --gpu-sim` runs a program on a simulated GPU"
-                    .to_owned(),
+                 `xcli run --gpu-sim` runs a program on a simulated GPU",
             ),
-            (ErrorKind::PermissionDenied, None) => (
-                Verdict::Bad,
-                format!("permission denied: {}", system::access_advice(group)),
-            ),
-            (ErrorKind::PermissionDenied, Some(_)) => {
-                (Verdict::Note, "xcli has no permission to open it; whether the process has is unknown".to_owned())
+            (ErrorKind::PermissionDenied, None) => {
+                bad(format!("permission denied: {}", system::access_advice(group)))
             }
-            _ => (Verdict::Bad, format!("xcli cannot open it: {error}")),
+            (ErrorKind::PermissionDenied, Some(_)) => {
+                note("xcli has no permission to open it; whether the process has is unknown")
+            }
+            _ => bad(format!("xcli cannot open it: {error}")),
         },
     };
-    findings.add(verdict, "device", format!("/dev/kfd{seen}: {what}"));
+    findings.add("device", (verdict, format!("/dev/kfd{seen}: {what}")));
     for gpu in &machine.gpus {
         judge_gpu(gpu, findings);
     }
     if machine.device.is_ok() && machine.gpus.is_empty() {
-        findings.add(Verdict::Bad, "device", "the driver lists no GPU that this user can use");
+        findings.add("device", bad("the driver lists no GPU that this user can use"));
     }
     if machine.of.is_none() {
-        match machine.runtimes.as_slice() {
-            [] => findings.add(
-                Verdict::Note,
-                "runtime",
+        let names: Vec<_> = machine.runtimes.iter().map(|path| path.display().to_string()).collect();
+        let runtime = match names.is_empty() {
+            true => note(
                 "no libamdhip64.so in the usual folders; some programs, such as PyTorch, bring their own",
             ),
-            some => {
-                let names: Vec<_> = some.iter().map(|path| path.display().to_string()).collect();
-                findings.add(Verdict::Good, "runtime", names.join(", "));
-            }
-        }
-        match &machine.library {
-            Ok(path) => {
-                findings.add(Verdict::Good, "library", format!("`xcli run` preloads {}", path.display()))
-            }
-            Err(error) => findings.add(Verdict::Bad, "library", format!("{error:#}")),
-        }
+            false => good(names.join(", ")),
+        };
+        findings.add("runtime", runtime);
+        let library = match &machine.library {
+            Ok(path) => good(format!("`xcli run` preloads {}", path.display())),
+            Err(error) => bad(format!("{error:#}")),
+        };
+        findings.add("library", library);
     }
 }
 
@@ -217,11 +212,7 @@ fn judge_gpu(gpu: &Gpu, findings: &mut Findings) {
     let facts = match &gpu.facts {
         Ok(facts) => facts,
         Err(why) => {
-            return findings.add(
-                Verdict::Bad,
-                "gpu",
-                format!("{name}: the driver does not describe it: {why}"),
-            );
+            return findings.add("gpu", bad(format!("{name}: the driver does not describe it: {why}")));
         }
     };
     let (major, minor) = facts.version;
@@ -231,33 +222,26 @@ fn judge_gpu(gpu: &Gpu, findings: &mut Findings) {
         None => "whether running waves are saved is unknown",
     };
     let known = format!("{name}: KFD {major}.{minor}, {}, {waves}", facts.scheduler);
-    match capabilities::choose(Choice::Auto, facts, false) {
+    let judgment = match capabilities::choose(Choice::Auto, facts, false) {
         Ok(kind) => {
             let trap = capabilities::choose(Choice::Only(hal_kfd::MechanismKind::DebugTrap), facts, false);
             let trap = match trap {
                 Ok(_) => "and by debug-trap".to_owned(),
                 Err(refusal) => format!("not by debug-trap ({refusal})"),
             };
-            findings.add(
-                Verdict::Good,
-                "gpu",
-                format!("{known}; level 3 works by {}, {trap}", kind.name()),
-            );
+            good(format!("{known}; level 3 works by {}, {trap}", kind.name()))
         }
         // A simulated GPU may wait for its kernels, because no other program suffers.
         Err(refusal) => match capabilities::choose(Choice::Auto, facts, facts.simulated) {
-            Ok(kind) => findings.add(
-                Verdict::Note,
-                "gpu",
-                format!(
-                    "{known}; level 2 works by {}, which waits for running kernels (only because the GPU is simulated); level 3 does not: \
-                     {refusal}",
-                    kind.name()
-                ),
-            ),
-            Err(_) => findings.add(Verdict::Note, "gpu", format!("{known}; level 1 only: {refusal}")),
+            Ok(kind) => note(format!(
+                "{known}; level 2 works by {}, which waits for running kernels (only because the GPU is simulated); level 3 does not: \
+                 {refusal}",
+                kind.name()
+            )),
+            Err(_) => note(format!("{known}; level 1 only: {refusal}")),
         },
-    }
+    };
+    findings.add("gpu", judgment);
 }
 
 #[cfg(test)]

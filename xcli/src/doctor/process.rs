@@ -1,13 +1,13 @@
 //! Checks of a process: is the library loaded, do calls pass it, and is the process scheduled.
 
-use super::finding::{Findings, Verdict};
+use super::finding::{Findings, Verdict, bad, good, note};
 use super::view::View;
 use crate::endpoint::Endpoint;
 use crate::list;
 use crate::table::duration;
 use protocol::codes::PreemptLevel;
 use protocol::config::{Config, SchedulerKind};
-use protocol::control::{Client, QueueState};
+use protocol::control::{Client, Preemption, QueueState};
 use protocol::cost::CostOrigin;
 use protocol::outside::Held;
 use protocol::socket;
@@ -30,15 +30,13 @@ pub struct Server {
 /// Adds the findings about a process, each after those that it depends on.
 pub fn judge(view: &View, server: &Server, client: Option<&Client>, findings: &mut Findings) {
     let View { pid, name, .. } = view;
-    if view.stopped {
-        findings.add(
-            Verdict::Note,
-            "process",
-            format!("{pid} ({name}) is stopped or traced: it launches nothing, and other programs do not wait for it"),
-        );
-    } else {
-        findings.add(Verdict::Good, "process", format!("{pid} ({name}) exists"));
-    }
+    let process = match view.stopped {
+        true => note(format!(
+            "{pid} ({name}) is stopped or traced: it launches nothing, and other programs do not wait for it"
+        )),
+        false => good(format!("{pid} ({name}) exists")),
+    };
+    findings.add("process", process);
     let config = Config::read(|name| view.variable(name), policies::registry::BUILT).0;
     let loaded = library(view, &config, findings);
     runtime(view, client.is_some_and(|client| !client.queues.is_empty()), findings);
@@ -46,11 +44,9 @@ pub fn judge(view: &View, server: &Server, client: Option<&Client>, findings: &m
     match client {
         Some(client) => connected(view, server, client, findings),
         None if loaded => not_connected(view, server, &config, findings),
-        None => findings.add(
-            Verdict::Bad,
-            "schedule",
-            "it is not scheduled, because its calls do not pass the library",
-        ),
+        None => {
+            findings.add("schedule", bad("it is not scheduled, because its calls do not pass the library"))
+        }
     }
 }
 
@@ -66,14 +62,13 @@ fn held(view: &View, server: &Server, findings: &mut Findings) {
         _ => String::new(),
     };
     findings.add(
-        Verdict::Note,
         "held",
-        format!(
+        note(format!(
             "`xcli suspend` has suspended {queues} {}{of} for {}: {do_not} run until `{}`",
             numbers.join(", "),
             duration(Duration::from_millis(longest)),
             server.endpoint.command(&format!("resume {}", view.pid)),
-        ),
+        )),
     );
 }
 
@@ -81,12 +76,11 @@ fn held(view: &View, server: &Server, findings: &mut Findings) {
 fn library(view: &View, config: &Config, findings: &mut Findings) -> bool {
     if view.maps.is_none() {
         findings.add(
-            Verdict::Note,
             "library",
-            format!(
+            note(format!(
                 "the files that process {} has loaded are hidden: run xcli as user {} or root",
                 view.pid, view.uid
-            ),
+            )),
         );
         return true;
     }
@@ -100,51 +94,45 @@ fn library(view: &View, config: &Config, findings: &mut Findings) -> bool {
         } else {
             format!("{LIBRARY} is not loaded: start the program with `xcli run` or LD_PRELOAD")
         };
-        findings.add(Verdict::Bad, "library", text);
+        findings.add("library", bad(text));
         return false;
     };
     if config.disable {
-        findings.add(Verdict::Bad, "library", format!("{path} is loaded, but XSCHED_DISABLE disables it"));
+        findings.add("library", bad(format!("{path} is loaded, but XSCHED_DISABLE disables it")));
         return false;
     }
-    findings.add(Verdict::Good, "library", format!("{path} is loaded"));
+    findings.add("library", good(format!("{path} is loaded")));
     true
 }
 
 /// Adds findings about HIP's runtime and the driver. `is_seen`: streams of the process have reached the
 /// library.
 fn runtime(view: &View, is_seen: bool, findings: &mut Findings) {
-    let hip = view.mapped(RUNTIME);
-    match hip.as_slice() {
-        _ if view.maps.is_none() => {}
-        [] if is_seen => findings.add(
-            Verdict::Good,
-            "runtime",
-            "no file named libamdhip64 is loaded, but streams reach the library: the HIP runtime has another name",
-        ),
-        [] if view.uses_the_driver() => findings.add(
-            Verdict::Note,
-            "runtime",
-            "no libamdhip64.so is loaded, but the process uses the driver: it uses HSA alone, or HIP is linked statically, which \
-             the library cannot intercept",
-        ),
-        [] => findings.add(Verdict::Note, "runtime", "no libamdhip64.so is loaded: the process has not used HIP yet"),
-        [one] => findings.add(Verdict::Good, "runtime", format!("{one} is loaded")),
-        [first, ..] => findings.add(
-            Verdict::Note,
-            "runtime",
-            format!("{} runtimes are loaded ({first} first): only calls to the first are scheduled", hip.len()),
-        ),
+    if view.maps.is_some() {
+        let hip = view.mapped(RUNTIME);
+        let runtime = match hip.as_slice() {
+            [] if is_seen => good(
+                "no file named libamdhip64 is loaded, but streams reach the library: the HIP runtime has another name",
+            ),
+            [] if view.uses_the_driver() => note(
+                "no libamdhip64.so is loaded, but the process uses the driver: it uses HSA alone, or HIP is linked statically, which \
+                 the library cannot intercept",
+            ),
+            [] => note("no libamdhip64.so is loaded: the process has not used HIP yet"),
+            [one] => good(format!("{one} is loaded")),
+            [first, ..] => note(format!(
+                "{} runtimes are loaded ({first} first): only calls to the first are scheduled",
+                hip.len()
+            )),
+        };
+        findings.add("runtime", runtime);
     }
-    match &view.hardware_queues {
-        Ok(Some(count)) => findings.add(
-            Verdict::Good,
-            "driver",
-            format!("the driver lists {count} compute queues of the process"),
-        ),
-        Ok(None) => findings.add(Verdict::Note, "driver", "the process has not used the KFD yet"),
-        Err(unknown) => findings.add(Verdict::Note, "driver", unknown.to_string()),
-    }
+    let driver = match &view.hardware_queues {
+        Ok(Some(count)) => good(format!("the driver lists {count} compute queues of the process")),
+        Ok(None) => note("the process has not used the KFD yet"),
+        Err(unknown) => note(unknown.to_string()),
+    };
+    findings.add("driver", driver);
 }
 
 /// Adds findings about a process that is connected to the server.
@@ -153,136 +141,102 @@ fn connected(view: &View, server: &Server, client: &Client, findings: &mut Findi
         client.queues.iter().map(|queue| count(&queue.status.counts)).sum()
     };
     let (launched, pending) = (sum(|counts| counts.direct + counts.deferred), sum(|counts| counts.pending));
-    match (launched + pending, &view.hardware_queues) {
+    let queues = client.queues.len();
+    let hooks = match (launched + pending, &view.hardware_queues) {
         // Destroyed queues do not count, and the runtime creates hardware queues in advance.
-        (0, Ok(Some(1..))) => findings.add(
-            Verdict::Note,
-            "hooks",
-            format!(
-                "no launch has passed the library on its {} current queues, but the driver lists queues of the process. That is normal \
-                 before the first launch; otherwise the program binds launches past the library, by static linking, or by \
-                 RTLD_DEEPBIND in a release of HIP where this cannot be corrected",
-                client.queues.len()
-            ),
-        ),
-        (0, _) => findings.add(
-            Verdict::Note,
-            "hooks",
-            format!("the process has launched nothing yet on its {} current queues", client.queues.len()),
-        ),
-        _ => findings.add(
-            Verdict::Good,
-            "hooks",
-            format!("{launched} launches have passed the library on {} queues", client.queues.len()),
-        ),
-    }
+        (0, Ok(Some(1..))) => note(format!(
+            "no launch has passed the library on its {queues} current queues, but the driver lists queues of the process. That is \
+             normal before the first launch; otherwise the program binds launches past the library, by static linking, or by \
+             RTLD_DEEPBIND in a release of HIP where this cannot be corrected"
+        )),
+        (0, _) => note(format!("the process has launched nothing yet on its {queues} current queues")),
+        _ => good(format!("{launched} launches have passed the library on {queues} queues")),
+    };
+    findings.add("hooks", hooks);
     if let Some(slow) = list::slow_path(client) {
         let text =
             format!("{slow} (with XSCHED_LOG_LEVEL=info the log names the first kernel for each reason)");
-        findings.add(Verdict::Note, "launches", text);
+        findings.add("launches", note(text));
     }
     let any = |state| client.queues.iter().any(|queue| queue.state == state);
-    let (verdict, text) = if !server.is_on {
-        (
-            Verdict::Note,
-            format!(
-                "it runs unscheduled like every program, because scheduling is off (`{}` switches it on)",
-                server.endpoint.command("on")
-            ),
-        )
+    let schedule = if !server.is_on {
+        note(format!(
+            "it runs unscheduled like every program, because scheduling is off (`{}` switches it on)",
+            server.endpoint.command("on")
+        ))
     } else if client.yielded && server.held.is_some() {
-        (Verdict::Note, "it counts as idle, because `xcli suspend` has suspended its queues".to_owned())
+        note("it counts as idle, because `xcli suspend` has suspended its queues")
     } else if client.yielded {
         let state = if view.stopped { "is stopped or traced" } else { "was stopped, traced or suspended" };
-        (Verdict::Note, format!("it {state}, and counts as idle until it submits work"))
+        note(format!("it {state}, and counts as idle until it submits work"))
     } else if !client.permit.run {
-        (Verdict::Note, format!("it is suspended: {}", client.reason))
+        note(format!("it is suspended: {}", client.reason))
     } else if any(QueueState::Suspended) {
-        (Verdict::Note, "it runs, except queues of priority -256".to_owned())
+        note("it runs, except queues of priority -256")
     } else if server.held.is_some() {
-        (Verdict::Note, format!("it may run, except queues suspended by `xcli suspend`: {}", client.reason))
+        note(format!("it may run, except queues suspended by `xcli suspend`: {}", client.reason))
     } else if any(QueueState::Running) {
-        (Verdict::Good, format!("it runs: {}", client.reason))
+        good(format!("it runs: {}", client.reason))
     } else {
-        (Verdict::Good, format!("it may run, but has no work now: {}", client.reason))
+        good(format!("it may run, but has no work now: {}", client.reason))
     };
-    findings.add(verdict, "schedule", text);
-    level(client, findings);
+    findings.add("schedule", schedule);
+    findings.add("level", level(client));
 }
 
-fn level(client: &Client, findings: &mut Findings) {
+fn level(client: &Client) -> (Verdict, String) {
     let asked = client.queues.iter().map(|queue| queue.status.level).max().unwrap_or_default();
     let preemption = &client.preemption;
     match (asked, preemption.in_force) {
-        (PreemptLevel::Block, _) => findings.add(Verdict::Good, "level", "level 1 is in force, as requested"),
-        (asked, PreemptLevel::Block) => findings.add(
-            Verdict::Bad,
-            "level",
-            format!("level {asked} was requested, but level 1 is in force: {}", preemption.how),
-        ),
-        (asked, in_force) => findings.add(
-            Verdict::Good,
-            "level",
-            format!(
-                "level {asked} was requested, and level {in_force} is in force by {}: evicted {} times, waited {} times because waiting cost less{}",
-                preemption.how,
-                preemption.holds,
-                preemption.waits,
-                preemption
-                    .cost_origin
-                    .as_deref()
-                    .and_then(CostOrigin::meaning)
-                    .map(|meaning| format!("; cost of eviction: {meaning}"))
-                    .unwrap_or_default()
-            ),
-        ),
+        (PreemptLevel::Block, _) => good("level 1 is in force, as requested"),
+        (asked, PreemptLevel::Block) => {
+            bad(format!("level {asked} was requested, but level 1 is in force: {}", preemption.how))
+        }
+        (asked, in_force) => {
+            let Preemption { how, holds, waits, cost_origin, .. } = preemption;
+            let cost = cost_origin.as_deref().and_then(CostOrigin::meaning);
+            let cost = cost.map(|meaning| format!("; cost of eviction: {meaning}")).unwrap_or_default();
+            good(format!(
+                "level {asked} was requested, and level {in_force} is in force by {how}: evicted {holds} times, waited {waits} times \
+                 because waiting cost less{cost}"
+            ))
+        }
     }
 }
 
 /// Adds a finding about a process that has the library but is not connected.
 fn not_connected(view: &View, server: &Server, config: &Config, findings: &mut Findings) {
     let used = view.uses_the_driver() || !view.mapped(RUNTIME).is_empty();
-    let (verdict, text) = if view.environment.is_none() {
-        (
-            Verdict::Bad,
-            format!(
-                "it is not connected to the server, and its environment is hidden: run xcli as user {} or root",
-                view.uid
-            ),
-        )
+    let schedule = if view.environment.is_none() {
+        bad(format!(
+            "it is not connected to the server, and its environment is hidden: run xcli as user {} or root",
+            view.uid
+        ))
     } else if !config.auto.enabled {
-        (
-            Verdict::Bad,
+        bad(
             "it is not scheduled, because XSCHED_AUTO_XQUEUE was not ON when it started: the library only forwards calls, except for \
-             queues that the program creates through the C interface"
-                .to_owned(),
+             queues that the program creates through the C interface",
         )
     } else {
         match config.scheduler_in_force() {
             SchedulerKind::Local => {
                 let policy = config.policy.map_or("HPF", |policy| policy.name());
-                (
-                    Verdict::Note,
-                    format!("it schedules its own queues by the policy {policy}, without a server"),
-                )
+                note(format!("it schedules its own queues by the policy {policy}, without a server"))
             }
-            SchedulerKind::App => {
+            SchedulerKind::AppManaged => {
                 let why = match view.variable("XSCHED_SCHEDULER") {
                     Some(_) => "because of XSCHED_SCHEDULER",
                     None => "because neither XSCHED_SCHEDULER nor XSCHED_POLICY is set",
                 };
-                (
-                    Verdict::Note,
-                    format!(
-                        "the program itself suspends and resumes its queues ({why}), unless it has set another scheduler with \
-                         XHintSetScheduler; otherwise all its queues run"
-                    ),
-                )
+                note(format!(
+                    "the program itself suspends and resumes its queues ({why}), unless it has set another scheduler with \
+                     XHintSetScheduler; otherwise all its queues run"
+                ))
             }
             SchedulerKind::Global => global(view, server, config, used),
         }
     };
-    findings.add(verdict, "schedule", text);
+    findings.add("schedule", schedule);
 }
 
 /// The finding about a process that should connect to a server but has not.
@@ -292,29 +246,21 @@ fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict
         .clone()
         .unwrap_or_else(|| socket::default_path(view.uid, socket::INSTANCE, |path| path.is_dir()));
     if theirs != server.endpoint.socket {
-        return (
-            Verdict::Bad,
-            format!(
-                "it uses the server at {}, but xcli asked the one at {}: specify its server with -a",
-                theirs.display(),
-                server.endpoint.socket.display()
-            ),
-        );
+        return bad(format!(
+            "it uses the server at {}, but xcli asked the one at {}: specify its server with -a",
+            theirs.display(),
+            server.endpoint.socket.display()
+        ));
     }
     if !server.is_there {
-        return (Verdict::Bad, "it runs unscheduled, because no xserver answers at its socket".to_owned());
+        return bad("it runs unscheduled, because no xserver answers at its socket");
     }
     if !used {
-        return (
-            Verdict::Note,
-            "it has not used HIP yet, and connects to the server when it does".to_owned(),
-        );
+        return note("it has not used HIP yet, and connects to the server when it does");
     }
-    (
-        Verdict::Bad,
+    bad(
         "it uses the GPU but is not connected. Possible reasons: the server has refused it as another user's process or another \
-         version (see the log of the server); no call has passed the library; it has set another scheduler with XHintSetScheduler"
-            .to_owned(),
+         version (see the log of the server); no call has passed the library; it has set another scheduler with XHintSetScheduler",
     )
 }
 
@@ -323,14 +269,9 @@ mod tests {
     use super::*;
     use crate::error::Error;
     use crate::queues::Unknown;
-    use protocol::bounds::Priority;
-    use protocol::control::{Preemption, Queue};
-    use protocol::hint::{ProcessHints, QueueHints};
-    use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-    use protocol::operation::{Permit, Reason, Window};
+    use protocol::ids::Pid;
     use protocol::outside::HeldQueue;
-    use protocol::status::{Activity, Counts, QueueStatus};
-    use protocol::time::Time;
+    use protocol::status::Counts;
 
     fn view(maps: &[&str], environment: &[(&str, &str)], hardware_queues: Option<usize>) -> View {
         let environment = environment.iter().map(|(name, value)| (name.into(), value.into())).collect();
@@ -364,30 +305,14 @@ mod tests {
         [("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_SCHEDULER", "GLB"), ("XSCHED_SOCKET", "/s")];
 
     fn client(run: bool, launched: u64, state: QueueState) -> Client {
-        let status = QueueStatus {
-            queue: QueueId(1),
-            device: DeviceId(7),
-            priority: Priority::DEFAULT,
-            hints: QueueHints::default(),
-            level: PreemptLevel::Interrupt,
-            activity: Activity::Idle { since: None },
-            counts: Counts { direct: launched, ..Counts::default() },
-        };
+        let counts = Counts { direct: launched, ..Counts::default() };
+        let mut queue = list::tests::queue(1, 0, state, counts);
+        queue.status.level = PreemptLevel::Interrupt;
+        queue.in_force = PreemptLevel::Interrupt;
         let (in_force, how) = (PreemptLevel::Interrupt, "update-queue".to_owned());
-        Client {
-            client: ClientId(1),
-            pid: Pid(42),
-            name: "train".to_owned(),
-            hints: ProcessHints::default(),
-            permit: Permit { run, limit: true, window: Window::OWN, reason: Reason::Unrivalled },
-            since: Time(0),
-            reason: "queue 7 of pid 4 has priority 10 > 1".to_owned(),
-            yielded: false,
-            fresh: true,
-            preemption: Preemption { in_force, how, holds: 3, ..Preemption::default() },
-            slow_path: [].into(),
-            queues: vec![Queue { status, in_force, state, own_priority: Some(status.priority) }],
-        }
+        let reason = "queue 7 of pid 4 has priority 10 > 1";
+        let client = list::tests::client(42, "train", run, reason, vec![queue]);
+        Client { preemption: Preemption { in_force, how, holds: 3, ..Preemption::default() }, ..client }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Checks of the system: kernel and C library, device files, other servers, and programs that use the GPU.
 
-use super::finding::{Findings, Verdict};
+use super::finding::{Findings, bad, good, note};
 use crate::process;
 use rustix::system::uname;
 use std::ffi::CStr;
@@ -170,15 +170,11 @@ pub fn judge(system: &System, is_open: bool, server: Option<(u32, &[u32])>, find
     let about = format!("Linux {release}, glibc {glibc}");
     if known.is_some_and(|known| known < OLDEST) {
         let (major, minor) = OLDEST;
-        findings.add(
-            Verdict::Bad,
-            "system",
-            format!("{about}: giveway needs Linux {major}.{minor} or newer"),
-        );
+        findings.add("system", bad(format!("{about}: giveway needs Linux {major}.{minor} or newer")));
     } else if missing.is_empty() {
-        findings.add(Verdict::Good, "system", about);
+        findings.add("system", good(about));
     } else {
-        findings.add(Verdict::Note, "system", format!("{about}: {}", missing.join("; ")));
+        findings.add("system", note(format!("{about}: {}", missing.join("; "))));
     }
     render_nodes(system, is_open, findings);
     servers(system, server.map(|(pid, _)| pid), findings);
@@ -189,7 +185,7 @@ fn render_nodes(system: &System, is_open: bool, findings: &mut Findings) {
     let (all, closed) = &system.render;
     if is_open && *all == 0 {
         let text = "/dev/dri has no render node, and HIP finds no GPU without one: a container needs /dev/dri in addition to /dev/kfd";
-        findings.add(Verdict::Bad, "device", text);
+        findings.add("device", bad(text));
     }
     for Node { path, error, group } in closed {
         let path = path.display();
@@ -200,7 +196,7 @@ fn render_nodes(system: &System, is_open: bool, findings: &mut Findings) {
             }
             _ => format!("{path} cannot be opened: {error}"),
         };
-        findings.add(Verdict::Bad, "device", text);
+        findings.add("device", bad(text));
     }
 }
 
@@ -214,11 +210,7 @@ fn servers(system: &System, answers: Option<u32>, findings: &mut Findings) {
         None => ("an xserver runs", "belongs to another user or has another socket (-a, -p)"),
     };
     let pids: Vec<_> = others.iter().map(|program| program.pid.to_string()).collect();
-    findings.add(
-        Verdict::Note,
-        "server",
-        format!("{which} on this machine and {of}: process {}", pids.join(", ")),
-    );
+    findings.add("server", note(format!("{which} on this machine and {of}: process {}", pids.join(", "))));
 }
 
 fn programs_on_gpu(system: &System, server: Option<(u32, &[u32])>, findings: &mut Findings) {
@@ -230,7 +222,7 @@ fn programs_on_gpu(system: &System, server: Option<(u32, &[u32])>, findings: &mu
                 "{number} programs have queues on the GPU; this pid namespace hides which of them are scheduled: run xcli outside the \
                  container"
             );
-            return findings.add(Verdict::Note, "card", text);
+            return findings.add("card", note(text));
         }
     };
     // The driver lists a server that has suspended queues of other programs.
@@ -252,7 +244,7 @@ fn programs_on_gpu(system: &System, server: Option<(u32, &[u32])>, findings: &mu
          one is not scheduled, `xcli suspend PID` evicts one",
         names.join(", ")
     );
-    findings.add(Verdict::Note, "card", text);
+    findings.add("card", note(text));
 }
 
 #[cfg(test)]

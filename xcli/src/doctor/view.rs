@@ -44,7 +44,7 @@ impl View {
         let environment = read("environ").map(|bytes| variables(&bytes));
         let hardware_queues = match Queues::of(pid) {
             Ok(queues) => Ok(Some(queues.compute())),
-            Err(Unknown::Unused { .. }) => Ok(None),
+            Err(Unknown::Unused { .. } | Unknown::NoKfd { .. }) => Ok(None),
             Err(unknown) => Err(unknown),
         };
         // A server that the process starts gets its effective user.

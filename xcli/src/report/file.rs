@@ -13,10 +13,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The destination of a report.
 #[derive(Debug)]
 pub enum Target {
-    /// Standard output.
     Output,
     /// A file, which is replaced only if `force` is true.
-    File { path: PathBuf, force: bool },
+    File {
+        path: PathBuf,
+        force: bool,
+    },
 }
 
 impl Target {

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 /// The version of the format, which increases with each incompatible change.
 pub const FORMAT: u32 = 1;
 
-/// A report.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -31,7 +30,6 @@ pub struct Report {
     pub seconds: f64,
     /// The number of evictions, without those of the probe.
     pub holds: u64,
-    /// The parts.
     pub parts: Parts,
 }
 
@@ -54,7 +52,6 @@ pub struct Parts {
     pub conformance: Part<Conformance>,
 }
 
-/// One part.
 #[derive(Debug, Clone, Serialize)]
 pub struct Part<T> {
     /// The time that it took.
@@ -63,14 +60,12 @@ pub struct Part<T> {
     pub skipped: Option<String>,
     /// The reason why the part is missing or incomplete.
     pub error: Option<String>,
-    /// The result.
     pub result: Option<T>,
 }
 
 /// Releases, driver and devices.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Versions {
-    /// The release of giveway.
     pub giveway: String,
     /// The kernel's release.
     pub kernel: String,
@@ -90,7 +85,6 @@ pub struct Versions {
     pub parameters: BTreeMap<String, String>,
     /// Listed environment variables.
     pub environment: BTreeMap<String, String>,
-    /// Each GPU.
     pub gpus: Vec<Gpu>,
 }
 
@@ -124,12 +118,9 @@ pub struct LaunchPath {
     pub figures: Vec<Figure>,
 }
 
-/// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The name for programs.
     pub name: String,
-    /// The description.
     pub what: String,
     /// The value in the unit.
     pub value: f64,
@@ -172,19 +163,34 @@ impl Parts {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::doctor::finding::Verdict;
+    use crate::doctor::finding::note;
     use protocol::report::{EvictionRow, EvictionTimes, Mode, Probe, Program, Spread, WindowRow};
 
     fn part<T>(result: T) -> Part<T> {
         Part { seconds: 0.25, skipped: None, error: None, result: Some(result) }
     }
 
+    const SPREAD: Spread = Spread { n: 4, min: 1.0, p50: 2.5, p90: 4.0, max: 4.0 };
+
+    pub fn eviction() -> EvictionRow {
+        EvictionRow {
+            mechanism: "update-queue".into(),
+            error: None,
+            queues: 2,
+            probe: Some(Probe { hold_us: 1, release_us: 2 }),
+            idle: Some(EvictionTimes { hold_us: SPREAD, release_us: SPREAD }),
+            busy: None,
+            busy_kernel_us: 4000,
+            stood: 3,
+            interrupted: 3,
+            holds: 12,
+        }
+    }
+
     /// A report with something everywhere.
     pub fn example() -> Report {
         let mut findings = Findings::default();
-        findings.add(Verdict::Note, "server", "none");
-        let spread = Spread { n: 4, min: 1.0, p50: 2.5, p90: 4.0, max: 4.0 };
-        let times = EvictionTimes { hold_us: spread, release_us: spread };
+        findings.add("server", note("none"));
         let map = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
         let versions = Versions {
             giveway: "0.1.0".to_owned(),
@@ -209,21 +215,10 @@ pub mod tests {
             batch: None,
             kernels_per_s: 1.0,
             native_kernels_per_s: 2.0,
-            idle_us: spread,
-            in_flight: spread,
+            idle_us: SPREAD,
+            in_flight: SPREAD,
         };
-        let hold = EvictionRow {
-            mechanism: "update-queue".into(),
-            error: None,
-            queues: 2,
-            probe: Some(Probe { hold_us: 1, release_us: 2 }),
-            idle: Some(times),
-            busy: None,
-            busy_kernel_us: 4000,
-            stood: 3,
-            interrupted: 3,
-            holds: 12,
-        };
+        let hold = eviction();
         let mode = Mode {
             name: "hold".into(),
             passed: true,

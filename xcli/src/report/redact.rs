@@ -5,9 +5,9 @@
 //! names of giveway's files; everything else becomes `…`, and a path `<path>`. So a name of a user, host,
 //! project or file is left out without being known.
 
-use super::format::{Part, Parts};
+use super::format::Parts;
 use crate::doctor::Findings;
-use protocol::config::VARIABLES;
+use protocol::config::variables;
 use protocol::report::{Conformance, Devices, Holds, Mode};
 use std::collections::HashSet;
 
@@ -61,7 +61,7 @@ impl Words {
     /// The list, for a machine with these GPUs.
     pub fn new(gpus: impl IntoIterator<Item = u32>) -> Self {
         let listed = include_str!("words.txt").split_whitespace();
-        let variables = VARIABLES.iter().map(|variable| variable.name).chain(ENVIRONMENT);
+        let variables = variables().map(|variable| variable.name).chain(ENVIRONMENT);
         let gpus = gpus.into_iter().map(|gpu| gpu.to_string()).collect();
         Self { words: listed.chain(variables).chain(FILES).map(str::to_lowercase).collect(), gpus }
     }
@@ -72,13 +72,13 @@ impl Words {
         let Parts { versions, doctor, devices, launch_path, window, holds, conformance } = parts;
         // The figures of `launch_path` have fixed names; `window` has numbers only.
         for error in [
-            error(versions),
-            error(doctor),
-            error(devices),
-            error(launch_path),
-            error(window),
-            error(holds),
-            error(conformance),
+            &mut versions.error,
+            &mut doctor.error,
+            &mut devices.error,
+            &mut launch_path.error,
+            &mut window.error,
+            &mut holds.error,
+            &mut conformance.error,
         ] {
             self.reduce(error);
         }
@@ -174,10 +174,6 @@ impl Words {
         }
         safe
     }
-}
-
-fn error<T>(part: &mut Part<T>) -> &mut Option<String> {
-    &mut part.error
 }
 
 /// Returns true for numbers such as `12`, `-0.5`, `3.25%`, `85µs`, `0x1f` and `1/2`.

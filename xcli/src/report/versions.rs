@@ -8,7 +8,7 @@ use super::redact::{ENVIRONMENT, Words, is_file};
 use crate::doctor::Machine;
 use hal_kfd::MechanismKind;
 use hal_kfd::capabilities::{self, Choice};
-use protocol::config::VARIABLES;
+use protocol::config::variables;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -121,7 +121,7 @@ fn line(path: &Path) -> Option<String> {
 
 /// The variables that are set. A path is left out.
 fn environment(value: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
-    let ours = VARIABLES.iter().map(|variable| (variable.name, variable.values));
+    let ours = variables().map(|variable| (variable.name, variable.values));
     let known = ours.chain(ENVIRONMENT.iter().map(|name| (*name, "")));
     let set = known.filter_map(|(name, documented)| {
         let value = value(name).filter(|value| !value.is_empty())?;
@@ -190,7 +190,7 @@ mod tests {
         for path in ["XSCHED_SOCKET", "XSCHED_LOG_FILE", "XSCHED_HIP_LIB"] {
             assert_eq!(all[path], "(a path)");
         }
-        assert_eq!(all.len(), VARIABLES.len() + ENVIRONMENT.len());
+        assert_eq!(all.len(), variables().count() + ENVIRONMENT.len());
         assert!(environment(|_| Some(String::new())).is_empty());
         for known in ["11.0.0", "0:0-7", "0,1", "0xff", "ON", "GLB", "chaos:1"] {
             assert_eq!(setting(known, "APP, LCL, GLB, chaos:N"), known);

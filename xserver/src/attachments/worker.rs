@@ -35,7 +35,6 @@ pub(crate) enum Work {
     Snapshot,
 }
 
-/// A job for a process.
 #[derive(Debug)]
 pub(super) struct Job {
     pub connection: u64,
@@ -53,7 +52,6 @@ pub(super) struct Done {
     pub held: Vec<u32>,
 }
 
-/// A process.
 pub(super) struct Target {
     pub pid: Pid,
     pub number: u64,

@@ -42,7 +42,6 @@ use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 use std::time::Duration;
 
 /// The most queues of all clients together. A step may read each of them.
@@ -70,36 +69,23 @@ impl Default for Settings {
 }
 
 /// The rule that a client's message breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the texts say what the variants mean")]
 pub enum Fault {
-    /// A second hello.
+    #[error("it sent a second hello")]
     Hello,
     /// The queue does not exist, or exists already.
+    #[error("{0}")]
     Queue(StatusError),
-    /// The slot does not exist, or another queue uses it.
+    #[error("slot {0} is in use or does not exist")]
     Slot(u32),
-    /// The server has [`QUEUES`] queues.
+    #[error("the server has {QUEUES} queues, which is the maximum")]
     Full,
-    /// The clients have queues on [`DEVICES`] devices.
+    #[error("the clients have queues on {DEVICES} devices, which is the maximum")]
     Devices,
-    /// The client is not connected.
+    #[error("it is not connected")]
     Client,
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hello => f.write_str("it sent a second hello"),
-            Self::Queue(error) => error.fmt(f),
-            Self::Slot(slot) => write!(f, "slot {slot} is in use or does not exist"),
-            Self::Full => write!(f, "the server has {QUEUES} queues, which is the maximum"),
-            Self::Devices => write!(f, "the clients have queues on {DEVICES} devices, which is the maximum"),
-            Self::Client => f.write_str("it is not connected"),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// All clients, and the decisions in force.
 #[derive(Debug)]
