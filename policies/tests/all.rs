@@ -28,7 +28,7 @@ fn engine(row: &'static Row) -> Engine {
     Engine::new(Choice::new(row), Duration::ZERO)
 }
 
-/// The policy with its first parameters at these parts of their ranges.
+/// Returns the policy with its first parameters at these fractions of their ranges.
 fn choice(row: &'static Row, parts: &[f64]) -> Choice {
     let mut choice = Choice::new(row);
     for (parameter, part) in row.parameters.iter().zip(parts) {
@@ -47,14 +47,14 @@ fn priority() -> impl Strategy<Value = Priority> {
         .prop_map(|number| number.try_into().unwrap())
 }
 
-/// Hints of a queue and of its process, by the table of hints.
+/// Generates hints for a queue and its process from the table of hints.
 fn hints() -> impl Strategy<Value = Hints> {
     let number = prop_oneof![-1i64..3, 0i64..101, 0i64..5_000];
     let update = (0..HINTS.len(), number, priority(), priority());
     (vec(update, 0..12), -20i8..20).prop_map(|(updates, nice)| {
         let mut hints = Hints::default();
         for (row, number, lax, critical) in updates {
-            // Few, so that processes share jobs and the number of deadlines limits.
+            // The numbers are small, so that processes share jobs and a hinted k is below the number of entities.
             let few = [HintKind::Job as usize, HintKind::KDeadline as usize].contains(&row);
             let number = if few { number % 3 } else { number };
             let update = match HINTS[row].values {
@@ -85,7 +85,7 @@ fn made(devices: u32) -> impl Strategy<Value = Made> {
     (vec(one, 0..4), hints().prop_map(|hints| hints.process))
 }
 
-/// An entity with all its queues on one of the devices.
+/// Generates an entity with all its queues on one of the devices.
 fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
     (1..=devices, made(1)).prop_map(|(device, (queues, hints))| {
         let moved = queues.into_iter().map(|(_, priority, hints)| (device, priority, hints));
@@ -93,7 +93,7 @@ fn on_one_of(devices: u32) -> impl Strategy<Value = Made> {
     })
 }
 
-/// Something of each queue of an entity, of those that it can have.
+/// One value for each queue that an entity can have.
 type Each<T> = [T; 3];
 
 /// One step: the queues of each entity that are ready, and the nanoseconds until the next step.
@@ -104,7 +104,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((vec(any::<Each<bool>>(), 8), span), 1..24)
 }
 
-/// Plays entities step by step; calls `look` with each status and what is decided of it.
+/// Plays entities step by step, and calls `look` with each status and its decision.
 fn walk(
     policy: impl Into<Choice>,
     entities: &[Made],
@@ -185,7 +185,7 @@ proptest! {
                     prop_assert!(found, "{}: {:?} of {:?}", row.kind, permit.reason, operations);
                 }
             }
-            // Once more at the same time changes nothing.
+            // A second decision at the same time is the same.
             let again = engine.decide(status, now).operations.to_vec();
             let runs = |operations: &[Operation]| operations.iter().map(|operation| operation.permit.run).collect::<Vec<_>>();
             prop_assert_eq!(runs(&again), runs(operations), "{}", row.kind);
@@ -202,7 +202,7 @@ proptest! {
             return Ok(());
         }
         walk(choice(row, parts.as_deref().unwrap_or_default()), &entities, &steps, as_local, |status, _, operations, engine| {
-            // Its parameters may let it withhold the device, if it says so by this.
+            // The parameters may let the policy withhold the device. The engine then needs idle events or power.
             if parts.is_some() && (engine.needs_idle_events() || engine.reads_power().is_some()) {
                 return Ok(());
             }
@@ -211,16 +211,16 @@ proptest! {
                 let works = |queues: &[QueueStatus]| queues.iter().any(|queue| is_ready(queue) && queue.device == device);
                 let working: Vec<_> = operations.iter().zip(&entities).filter(|(_, (_, queues))| works(queues)).collect();
                 let used = working.iter().any(|(operation, _)| operation.permit.run);
-                // Somebody stands higher on another device that the entity uses; of one with a single device that cannot be.
+                // A rival may outrank each entity on another device that the entity uses.
                 let elsewhere = working.iter().all(|(operation, _)| {
                     matches!(operation.permit.reason, Reason::Outranked { by, .. } if by.device != device)
                 });
-                // It may be kept free for expected work; the reason then says so.
+                // The device may be kept free for expected work. The reason then tells so.
                 let reserved = operations.iter().any(|operation| matches!(
                     operation.permit.reason,
                     Reason::Outranked { by, .. } if by.device == device && EXPECTED.is(&by.reason)
                 ));
-                // Or those that want it have used up what a cap allows; the reason then says so.
+                // The entities with work may have used up their caps. The reason then tells so.
                 let throttled = |operation: &Operation| matches!(operation.permit.reason, Reason::Throttled(Throttle::Share { .. }));
                 let capped = engine.needs_idle_events() && working.iter().any(|(operation, _)| throttled(operation));
                 prop_assert!(used || elsewhere || reserved || capped, "{}: {:?} of {:?}", row.kind, device, operations);
@@ -276,7 +276,7 @@ proptest! {
     }
 
     #[test]
-    fn sharing_policies_starve_nobody(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
+    fn sharing_policies_starve_no_entity(row in row(), shares in vec(1i64..=100, 2..6), sleepers in 0usize..3) {
         if row.goes_by_priority {
             return Ok(());
         }
@@ -286,7 +286,7 @@ proptest! {
             actor.queues[0].hints.utilization = actor.process.utilization;
             actor
         }).collect();
-        // Those that come and go get no more than their part by that.
+        // Further entities pause and return. They starve no other entity.
         actors.extend((0..sleepers as u64).map(|first| {
             Actor::new(0, Work::Jobs((0..2_000).map(|number| ((first + number * 5) * MS, MS)).collect()))
         }));
@@ -302,25 +302,25 @@ proptest! {
     }
 }
 
-/// Returns true if the reason names this entity: its process has the queue, and work where it is said to
-/// block.
+/// Returns true if the reason names this entity: its process has the queue, and has work on the device where the
+/// reason says it blocks.
 fn stands_in_the_way(row: &Row, by: &Rival, pid: Pid, queues: &[QueueStatus]) -> bool {
-    // The queue is the one that the rank comes from, which may be on another device than the one that is in the way.
+    // The rank comes from this queue. The queue may be on another device than the one for which the entity waits.
     let named = queues.iter().any(|queue| queue.queue == by.queue && queue.priority != Priority::NO_EXECUTE);
     let works = |queue: &QueueStatus| match (row.kind, EXPECTED.is(&by.reason)) {
-        // Priorities of all devices count on each.
+        // HHPF counts the priorities of all devices on each device.
         (PolicyKind::Hhpf, _) => is_ready(queue),
-        // These keep their devices free for work that is to come.
+        // GANG keeps the devices of a job free, and a forecast those of expected work.
         (PolicyKind::Gang, _) | (_, true) => queue.device == by.device,
         _ => is_ready(queue) && queue.device == by.device,
     };
     by.pid == pid && named && queues.iter().any(works)
 }
 
-/// The limit of the guard against starvation.
+/// The limit of the starvation guard.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// An actor that always has work, with everything that policies rank by.
+/// Generates an actor that always has work, with every hint by which policies rank.
 fn ranked() -> impl Strategy<Value = Actor> {
     let laxity = (0u64..200_000, -2i64..4, -2i64..4).prop_map(|(us, lax, critical)| {
         let [lax, critical] = [lax, critical].map(|number| number.try_into().unwrap());
@@ -349,7 +349,7 @@ fn longest_waits(row: &'static Row, actors: &[Actor], limit: Option<Duration>) -
 
 #[test]
 fn priority_policies_starve_without_limit() {
-    // Or else the property about the limit would say nothing of a policy.
+    // Otherwise the property about the limit would show nothing for a policy.
     let mut runner = TestRunner::deterministic();
     let scenarios: Vec<_> =
         (0..20).map(|_| vec(ranked(), 2..6).new_tree(&mut runner).unwrap().current()).collect();

@@ -1,4 +1,4 @@
-//! CFS: slices by hand, shares by weight, sleepers that collect nothing.
+//! CFS: slices by hand, shares by weight, and sleeping entities that save up no time.
 
 mod common;
 
@@ -67,7 +67,7 @@ fn sleeper_with_credit_interrupts_and_without_waits_a_slice() {
     let worst = |sleeper: f64| {
         let play = play(&mut engine(CFS, &[("sleeper-us", sleeper)]), &actors, Setup::until(1_000 * MS));
         assert_eq!(play.done[0].len(), 50);
-        // Not its first one: it is new then.
+        // The first wait does not count, because the entity is new then.
         play.done[0][1..].iter().map(|(from, to)| to - from).max().unwrap()
     };
     assert_eq!(worst(1_000.0), 500 * US);

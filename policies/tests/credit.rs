@@ -1,4 +1,4 @@
-//! CREDIT: parts by credit, boosts and caps, by hand and at random.
+//! CREDIT: shares by credit, boosts and caps, by hand and at random.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn waking_entity_with_credit_is_served_at_once_and_without_waits() {
 }
 
 #[test]
-fn overuse_ends_the_boost_and_takes_from_nobody() {
+fn overuse_ends_the_boost_and_costs_no_other_entity_its_share() {
     // It wants 80 percent in pieces of 4 ms, and has 20.
     let actors = [actor(20, every(5 * MS, 4 * MS, 10_000)), actor(80, Work::Always)];
     let until = 10_000 * MS;
@@ -73,10 +73,10 @@ fn cap_holds_on_an_idle_device() {
     let setup = Setup { late, ..Setup::until(until) };
     let late = play(&mut engine(CREDIT, &[("cap", 1.0)]), &alone, setup);
     assert!((percents(&late, until)[0] - 30.0).abs() < 0.5, "{:?}", percents(&late, until));
-    // Nothing is for ever.
+    // An entity with a share of 0 still gets 1 % of an idle device.
     let least = play(&mut engine(CREDIT, &[("cap", 1.0)]), &saturating(&[0]), Setup::until(until));
     assert!((percents(&least, until)[0] - 1.0).abs() < 0.1, "{:?}", percents(&least, until));
-    // Together they have no more than their caps either.
+    // Two entities together get no more than their caps.
     let both = play(&mut engine(CREDIT, &[("cap", 1.0)]), &saturating(&[30, 40]), Setup::until(until));
     let got = percents(&both, until);
     assert!((got[0] - 30.0).abs() < 0.5 && (got[1] - 40.0).abs() < 0.5, "{got:?}");
@@ -98,7 +98,7 @@ fn own_cap_holds_on_an_idle_device() {
                 let setup = Setup { late, ..Setup::until(until) };
                 let got = percents(&play(&mut engine(CREDIT, parameters), &[capped(50, cap)], setup), until);
                 assert!((got[0] - cap as f64).abs() < 1.0, "{cap} {parameters:?}: {got:?}");
-                assert!(got[0] > 0.0, "nothing is for ever");
+                assert!(got[0] > 0.0, "the entity runs at all");
             }
         }
     }
@@ -201,7 +201,7 @@ fn time_alone_does_not_count() {
 }
 
 #[test]
-fn unused_part_goes_to_the_others_by_shares() {
+fn unused_share_goes_to_the_others_by_their_shares() {
     let actors =
         [actor(25, every(10 * MS, 100 * US, 1_000)), actor(50, Work::Always), actor(25, Work::Always)];
     let until = 10_000 * MS;

@@ -1,6 +1,7 @@
-//! `docs/policies.md`, written from the registry, the heads of the policies' files, and a scenario for each policy.
+//! The generator of `docs/policies.md`. Its sources are the registry, the head comments of the policies' files, and a
+//! scenario for each policy.
 //!
-//! `GIVEWAY_REGENERATE=1 cargo test -p policies --test docs` writes it anew.
+//! `GIVEWAY_REGENERATE=1 cargo test -p policies --test docs` writes the page again.
 
 mod common;
 
@@ -59,7 +60,7 @@ struct Scenario {
     draws: Option<u64>,
 }
 
-/// Each policy has one that shows what is special about it.
+/// Returns the scenario that shows the behaviour of a policy.
 fn scenario(kind: PolicyKind) -> Scenario {
     let every = |period: u64, length: u64, first: u64| {
         let arrivals = (0..).map(move |number| first + number * period).take_while(|at| *at < LENGTH);
@@ -160,7 +161,8 @@ fn scenario(kind: PolicyKind) -> Scenario {
     Scenario { differs, actors, parameters, draws }
 }
 
-/// A line a program, a sign a column: it runs for most of the column, for a part of it, waits, or has nothing to do.
+/// Draws a line for each program with a sign for each column: the program runs for most of the column or for a part
+/// of it, waits, or has nothing to do.
 fn picture(row: &'static Row) -> String {
     let Scenario { actors, parameters, draws, .. } = scenario(row.kind);
     let mut engine = engine(row.kind, parameters);
@@ -200,7 +202,7 @@ fn picture(row: &'static Row) -> String {
     text
 }
 
-/// The head of the policy's file: from its first line on, without the marks.
+/// Returns the head comment of the policy's file, without the comment marks.
 fn head(row: &Row) -> String {
     let name = row.kind.name().to_lowercase();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(format!("{name}.rs"));
@@ -225,7 +227,7 @@ fn head(row: &Row) -> String {
     without_gaps(rest.trim())
 }
 
-/// At most one empty line in a row.
+/// Reduces consecutive empty lines to one.
 fn without_gaps(text: &str) -> String {
     let mut text = text.to_owned();
     while text.contains("\n\n\n") {
@@ -279,7 +281,7 @@ fn pictures_show_scenarios_with_changes() {
     for row in POLICIES {
         let picture = picture(row);
         assert!(picture.matches('#').count() >= 40, "{picture}");
-        assert!(picture.contains('.'), "{}: somebody waits\n{picture}", row.kind);
+        assert!(picture.contains('.'), "{}: no program waits\n{picture}", row.kind);
     }
 }
 

@@ -1,4 +1,4 @@
-//! EDF: the theorem of the earliest deadline, slack, what is learnt, and deadlines that have passed.
+//! EDF: the theorem of the earliest deadline, slack, learnt lengths, and deadlines that have passed.
 
 mod common;
 
@@ -179,7 +179,7 @@ fn undated_entities_rank_as_under_hpf() {
 
 #[test]
 fn miss_does_not_lead_to_the_next() {
-    // The first cannot be met; the two others can if it is given up in time.
+    // The first deadline cannot be met. The other two can, if the policy gives up the first one in time.
     let actors = [dated(0, 10, &[(0, 12)]), dated(0, 14, &[(0, 4)]), dated(0, 20, &[(0, 6)])];
     let ends = |engine: &mut Engine| {
         let play = play(engine, &actors, Setup::until(100 * MS));

@@ -1,4 +1,4 @@
-//! The engine, tested with policies that rank by the test's script.
+//! The engine with policies that rank by a script of the test.
 
 mod common;
 
@@ -70,7 +70,7 @@ static ONE: Row = row(PolicyKind::Hpf, true, || Box::new(Scripted(0)));
 static OTHER: Row = row(PolicyKind::Edf, true, || Box::new(Scripted(1)));
 static SHARES: Row = row(PolicyKind::Fair, false, || Box::new(Scripted(0)));
 
-fn say(policy: usize, script: impl Fn(usize, &SchedEntity) -> Ranking + 'static) {
+fn set_script(policy: usize, script: impl Fn(usize, &SchedEntity) -> Ranking + 'static) {
     SCRIPTS.with(|scripts| *scripts[policy].borrow_mut() = Some(Box::new(script)));
 }
 
@@ -78,17 +78,17 @@ fn rank(rank: i64) -> Ranking {
     Ranking::new(rank, PRIORITY.number(rank))
 }
 
-/// Ranks all entities by these ranks.
-fn say_ranks(policy: usize, ranks: &[i64]) {
+/// Lets a policy give the entities these ranks.
+fn set_ranks(policy: usize, ranks: &[i64]) {
     let ranks = ranks.to_vec();
-    say(policy, move |place, _| rank(ranks[place]));
+    set_script(policy, move |place, _| rank(ranks[place]));
 }
 
 fn engine(linger: Duration) -> Engine {
     Engine::new(&ONE, linger)
 }
 
-/// Sets one policy for all devices but the second.
+/// Returns an engine with one policy for device 2 and another for the other devices.
 fn two_policies() -> Engine {
     let mut engine = engine(Duration::ZERO);
     engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
@@ -99,7 +99,7 @@ fn runs(operations: &[Operation]) -> Vec<bool> {
     operations.iter().map(|operation| operation.permit.run).collect()
 }
 
-/// Gangs with work on these devices.
+/// Returns a gang for each list of devices, with work on all of them.
 fn busy(devices: &[&[u32]]) -> Vec<Gang> {
     let one = |(client, devices): (u64, &&[u32])| {
         gang(client, (1..).zip(*devices).map(|(name, &device)| queue(name, device, 0, true)).collect())
@@ -119,7 +119,7 @@ fn idle(at: u64) -> Activity {
     Activity::Idle { since: Some(Time(at)) }
 }
 
-/// An entity whose queues do this.
+/// Returns a status of one entity whose queues have these activities.
 fn entity(activities: &[Activity]) -> Status {
     let queues = (1..).zip(activities).map(|(name, activity)| doing(queue(name, 1, 0, false), *activity));
     global(vec![gang(1, queues.collect())])
@@ -127,7 +127,7 @@ fn entity(activities: &[Activity]) -> Status {
 
 /// Returns the time that the entity is charged for over these decisions, each with its time.
 fn charged(linger: Duration, decisions: &[(Status, u64)]) -> u64 {
-    say_ranks(0, &[0]);
+    set_ranks(0, &[0]);
     let mut engine = engine(linger);
     let one = |(status, now): &(Status, u64)| {
         engine.decide(status, Time(*now));
@@ -181,8 +181,8 @@ fn second_decision_at_one_time_charges_nothing() {
 }
 
 #[test]
-fn forgotten_decision_charges_nobody() {
-    say_ranks(0, &[0]);
+fn forgotten_decision_charges_no_entity() {
+    set_ranks(0, &[0]);
     let mut engine = engine(Duration::ZERO);
     engine.decide(&entity(&[ready(MS)]), Time(MS));
     engine.decide(&entity(&[ready(MS)]), Time(3 * MS));
@@ -194,8 +194,8 @@ fn forgotten_decision_charges_nobody() {
 
 #[test]
 fn equals_of_one_policy_compare_by_the_other() {
-    say_ranks(0, &[5, 5]);
-    say_ranks(1, &[1, 5]);
+    set_ranks(0, &[5, 5]);
+    set_ranks(1, &[1, 5]);
     let status = global(busy(&[&[1, 2], &[1, 2]]));
     assert_eq!(runs(two_policies().decide(&status, Time(MS)).operations), [false, true]);
 }
@@ -206,8 +206,8 @@ fn job_belongs_to_one_policy() {
         let job = entity.process.job.map(NonZeroU64::get);
         Ranking { job, ..rank([9, 1, 5][place]) }
     };
-    say(0, script);
-    say(1, script);
+    set_script(0, script);
+    set_script(1, script);
     let mut gangs = busy(&[&[1], &[2], &[2]]);
     for gang in &mut gangs[..2] {
         gang.hints.job = NonZeroU64::new(7);
@@ -217,14 +217,14 @@ fn job_belongs_to_one_policy() {
 
 #[test]
 fn job_has_the_rank_of_its_highest_member_everywhere() {
-    say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([9, 1, 5][place]) });
+    set_script(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([9, 1, 5][place]) });
     let status = global(busy(&[&[1], &[2], &[2]]));
     assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true, false]);
 }
 
 #[test]
 fn job_waits_for_each_member() {
-    say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([5, 5, 9][place]) });
+    set_script(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([5, 5, 9][place]) });
     let status = global(busy(&[&[1], &[2], &[2]]));
     let mut engine = engine(Duration::ZERO);
     let operations = engine.decide(&status, Time(MS)).operations;
@@ -235,7 +235,7 @@ fn job_waits_for_each_member() {
 
 #[test]
 fn job_waits_for_a_device_withheld_from_a_member() {
-    say(0, |place, _| {
+    set_script(0, |place, _| {
         let throttle = (place == 1).then_some(Throttle::Share { percent: 50 });
         Ranking { job: (place < 2).then_some(7), throttle, ..rank([5, 5, 1][place]) }
     });
@@ -245,14 +245,14 @@ fn job_waits_for_a_device_withheld_from_a_member() {
     assert_eq!(runs(operations), [false, false, true]);
     assert!(matches!(operations[0].permit.reason, Reason::Job { .. }));
     assert!(matches!(operations[1].permit.reason, Reason::Throttled(_)));
-    // The others need not wait for it where it has no work.
+    // The other member need not wait if this one has no work.
     gangs[1] = gang(2, vec![queue(1, 2, 0, false)]);
     assert_eq!(runs(engine.decide(&global(gangs), Time(MS)).operations), [true, false, false]);
 }
 
 #[test]
 fn starvation_boost_covers_the_job() {
-    say(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
+    set_script(0, |place, _| Ranking { job: (place < 2).then_some(7), ..rank([1, 1, 5, 5][place]) });
     let mut engine = engine(Duration::ZERO);
     engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[2], &[2], &[1]]));
@@ -262,7 +262,7 @@ fn starvation_boost_covers_the_job() {
 
 #[test]
 fn job_member_is_limited() {
-    say(0, |place, _| {
+    set_script(0, |place, _| {
         let own = [5, 5, 9][place];
         Ranking { job: (place < 2).then_some(7), range: Some((own, own)), ..rank(own) }
     });
@@ -278,9 +278,9 @@ fn starvation_boost_waits_for_a_withheld_device() {
     engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[1]]));
     let fed = (10..2_000u64).filter(|ms| {
-        // In the second half of each 20 ms it is withheld, else outranked.
+        // In the second half of each 20 ms the device is withheld from the entity; otherwise it is outranked.
         let throttled = ms % 20 >= 10;
-        say(0, move |place, _| {
+        set_script(0, move |place, _| {
             let throttle = (place == 0 && throttled).then_some(Throttle::Share { percent: 50 });
             Ranking { throttle, ..rank([0, 5][place]) }
         });
@@ -293,7 +293,7 @@ fn starvation_boost_waits_for_a_withheld_device() {
 
 #[test]
 fn starvation_boost_needs_a_priority_policy() {
-    say_ranks(0, &[0, 5]);
+    set_ranks(0, &[0, 5]);
     let mut engine = Engine::new(&SHARES, Duration::ZERO);
     engine.set_starvation_limit(Some(Duration::from_millis(100)));
     let status = global(busy(&[&[1], &[1]]));
@@ -309,21 +309,21 @@ fn reservation_covers_devices_of_its_policy() {
     let status = global(gangs);
     for (reserving, expected) in [(0, [true, false, true]), (1, [true, true, false])] {
         for policy in 0..2 {
-            say(policy, move |place, _| Ranking {
+            set_script(policy, move |place, _| Ranking {
                 reserves: place == 0 && policy == reserving,
                 ..rank([9, 1, 1][place])
             });
         }
         assert_eq!(runs(two_policies().decide(&status, Time(MS)).operations), expected);
     }
-    say_ranks(0, &[9, 1, 1]);
-    say_ranks(1, &[9, 1, 1]);
+    set_ranks(0, &[9, 1, 1]);
+    set_ranks(1, &[9, 1, 1]);
     assert_eq!(runs(two_policies().decide(&status, Time(MS)).operations), [true, true, true]);
 }
 
 #[test]
 fn scope_of_all_devices_counts_as_one() {
-    say_ranks(0, &[1, 5]);
+    set_ranks(0, &[1, 5]);
     let status = global(busy(&[&[1], &[2]]));
     assert_eq!(runs(engine(Duration::ZERO).decide(&status, Time(MS)).operations), [true, true]);
     SCOPE.set(Scope::Devices);
@@ -336,10 +336,10 @@ proptest! {
     fn lower_rank_runs_beside_higher_only_by_displacement(
         entities in vec((1u32..8, 0i64..4, 0i64..4), 2..6),
     ) {
-        // Devices 1 and 3 under one policy, 2 under the other.
+        // Devices 1 and 3 have one policy, device 2 the other.
         let devices = |mask: u32| (1..4u32).filter(move |device| mask >> (device - 1) & 1 == 1);
-        say_ranks(0, &entities.iter().map(|entity| entity.1).collect::<Vec<_>>());
-        say_ranks(1, &entities.iter().map(|entity| entity.2).collect::<Vec<_>>());
+        set_ranks(0, &entities.iter().map(|entity| entity.1).collect::<Vec<_>>());
+        set_ranks(1, &entities.iter().map(|entity| entity.2).collect::<Vec<_>>());
         let lists: Vec<Vec<u32>> = entities.iter().map(|entity| devices(entity.0).collect()).collect();
         let status = global(busy(&lists.iter().map(Vec::as_slice).collect::<Vec<_>>()));
         let runs = runs(two_policies().decide(&status, Time(MS)).operations);
@@ -352,14 +352,14 @@ proptest! {
                 if !(runs[low] && runs[high] && disturbs(low, high)) {
                     continue;
                 }
-                // One of them was held up by a third that does not run now.
+                // A third entity outranks one of them, and does not run.
                 let displaced = (0..entities.len()).any(|third| {
                     !runs[third] && [low, high].iter().any(|&entity| disturbs(entity, third))
                 });
                 prop_assert!(displaced && (spans(low) || spans(high)), "{entities:?} {runs:?}");
             }
         }
-        // Nothing stands still: an entity that waits is outranked by one that runs.
+        // A running entity outranks each waiting one.
         for waiting in (0..entities.len()).filter(|&entity| !runs[entity]) {
             prop_assert!((0..entities.len()).any(|other| runs[other] && disturbs(waiting, other)), "{entities:?} {runs:?}");
         }
@@ -370,7 +370,7 @@ proptest! {
 fn linger_is_the_shortest_of_its_devices() {
     let lingers = |of: [u64; 2]| {
         let millis = |count| Ranking { linger: Duration::from_millis(count), ..rank(0) };
-        (0..).zip(of).for_each(|(policy, linger)| say(policy, move |_, _| millis(linger)));
+        (0..).zip(of).for_each(|(policy, linger)| set_script(policy, move |_, _| millis(linger)));
         let mut engine = Engine::new(&ONE, Engine::LINGER);
         engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));
         let mut gangs = busy(&[&[1], &[1, 2]]);
@@ -387,7 +387,7 @@ fn linger_is_the_shortest_of_its_devices() {
     };
     let millis = Duration::from_millis;
     assert_eq!(lingers([3, 2]), [millis(3), millis(2)]);
-    assert_eq!(lingers([3, 0]), [millis(3), Engine::LINGER], "nobody less than all do");
+    assert_eq!(lingers([3, 0]), [millis(3), Engine::LINGER], "no entity lingers shorter than the engine");
 }
 
 #[test]
@@ -397,12 +397,12 @@ fn window_is_the_narrowest_of_its_devices_if_limited() {
         let operations = engine.decide(&global(busy(&[&[1], &[1, 2]])), Time(0)).operations;
         operations.iter().map(|operation| operation.permit.window).collect::<Vec<_>>()
     };
-    say(0, move |place, _| Ranking { window: millis([5, 3][place]), ..rank(0) });
-    say(1, move |_, _| Ranking { window: millis(2), ..rank(0) });
+    set_script(0, move |place, _| Ranking { window: millis([5, 3][place]), ..rank(0) });
+    set_script(1, move |_, _| Ranking { window: millis(2), ..rank(0) });
     assert_eq!(windows(&mut engine(Duration::ZERO)), [millis(5), millis(3)]);
     assert_eq!(windows(&mut two_policies()), [millis(5), millis(2)]);
-    say(1, move |_, _| rank(0));
+    set_script(1, move |_, _| rank(0));
     assert_eq!(windows(&mut two_policies()), [millis(5), Window::OWN]);
-    say(0, move |_, _| Ranking { window: millis(5), range: Some((0, 0)), ..rank(0) });
-    assert_eq!(windows(&mut engine(Duration::ZERO)), [Window::OWN; 2], "nobody could outrank them");
+    set_script(0, move |_, _| Ranking { window: millis(5), range: Some((0, 0)), ..rank(0) });
+    assert_eq!(windows(&mut engine(Duration::ZERO)), [Window::OWN; 2], "no entity can outrank them");
 }

@@ -1,4 +1,4 @@
-//! FAIR: shares within a point in every second, waits within the bound, and shares that nobody exceeds.
+//! FAIR: shares within a point in every second, waits within the bound, and strict shares.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn zero_share_runs_only_beside_idle_entities() {
     let [one, other] = [0, 1].map(|place| ran(&played, place, 0, 40 * MS));
     assert_eq!(one + other, 20 * MS);
     assert!(one.abs_diff(other) <= 2 * MS);
-    // With strict shares there is none for them as long as another entity has one.
+    // With strict shares they get nothing as long as another entity has a share.
     let played = play(&mut engine(FAIR, &[("conserve", 0.0)]), &actors, Setup::until(40 * MS));
     assert_eq!(played.used, [0.0, 0.0, (20 * MS) as f64].map(|used| used.min(played.used[2])));
 }
@@ -75,7 +75,7 @@ fn time_alone_does_not_count() {
     let beside = global(vec![one, other]);
     let decision = engine.decide(&beside, Time(61 * MS));
     assert!(decision.operations[0].permit.run, "{decision:?}");
-    // From now on it has its part.
+    // From now on it has its share.
     let (mut now, mut ran) = (Time(61 * MS), 0);
     while now < Time(161 * MS) {
         let decision = engine.decide(&beside, now);
@@ -87,7 +87,7 @@ fn time_alone_does_not_count() {
 }
 
 #[test]
-fn unused_part_goes_to_the_others_by_shares() {
+fn unused_share_goes_to_the_others_by_their_shares() {
     let actors = [actor(60, Work::From(u64::MAX)), actor(30, Work::Always), actor(10, Work::Always)];
     let until = 2_000 * MS;
     let got = percents(&play(&mut engine(FAIR, &[]), &actors, Setup::until(until)), until);
@@ -112,7 +112,7 @@ fn throttled_entity_has_a_reason_and_runs_again_in_time() {
         }
         at = decision.wake.unwrap_or(at.after(std::time::Duration::from_millis(1)));
     }
-    let (since, wake) = throttled.expect("it has used its part at some time");
+    let (since, wake) = throttled.expect("the entity has been throttled");
     assert!(wake.since(since).as_micros() <= 4_001 + 1_000, "a turn of 2 ms takes 4 ms: {since:?} {wake:?}");
     assert!(engine.decide(&status, wake).operations[0].permit.run);
 }
@@ -166,7 +166,7 @@ fn slice_is_not_cut_short_by_a_later_one() {
     // The second one's slice ends; it begins the next one behind the third, which is held back on device 3.
     let all = status([&[(3, true)], &[(1, true), (2, false)], &[(3, true), (1, false)]]);
     assert_eq!(running(&mut engine, &all, 3 * MS - 10 * US).0, "1 2");
-    // Both go on to other devices, where neither is in the other's way.
+    // Both continue on other devices, which they do not share.
     let moved = status([&[(3, false)], &[(1, false), (2, true)], &[(3, false), (1, true)]]);
     for _ in 0..2 {
         assert_eq!(running(&mut engine, &moved, 3 * MS - 10 * US).0, "1 2 3");

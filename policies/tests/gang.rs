@@ -1,4 +1,4 @@
-//! GANG: all or nothing, slices, and no more waiting than that needs.
+//! GANG: jobs that run whole or not at all, slices, and no unnecessary waiting.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn with_slice(ms: f64) -> Engine {
     engine(PolicyKind::Gang, &[("slice-ms", ms)])
 }
 
-/// A process of a job, 0 for none, with (device, priority, ready) of each queue.
+/// A process: its job, 0 for none, and the device, the priority and the readiness of each queue.
 type Process<'a> = (u64, &'a [(u32, i64, bool)]);
 
 fn scenario(processes: &[Process]) -> Status {
@@ -41,13 +41,21 @@ fn of_job(job: u64) -> ProcessHints {
 #[test]
 fn jobs_run_whole_or_not() {
     let table: &[(&str, &[Process], &str)] = &[
-        ("without jobs the highest", &[(0, &[(1, 1, true)]), (0, &[(1, 2, true)])], "2"),
-        ("equals one after the other", &[(0, &[(1, 1, true)]), (0, &[(1, 1, true)])], "1"),
-        ("devices are apart", &[(0, &[(1, 1, true)]), (0, &[(2, 0, true)])], "1 2"),
-        ("members together", &[(7, &[(1, 1, true)]), (7, &[(1, 0, true)]), (0, &[(1, 0, true)])], "1 2"),
-        ("a member is outranked", &[(7, &[(1, 1, true)]), (7, &[(2, 1, true)]), (0, &[(2, 5, true)])], "3"),
+        ("without jobs the highest priority runs", &[(0, &[(1, 1, true)]), (0, &[(1, 2, true)])], "2"),
+        ("processes of equal priority take turns", &[(0, &[(1, 1, true)]), (0, &[(1, 1, true)])], "1"),
+        ("devices are independent", &[(0, &[(1, 1, true)]), (0, &[(2, 0, true)])], "1 2"),
         (
-            "meanwhile another has its device",
+            "the members of a job run together",
+            &[(7, &[(1, 1, true)]), (7, &[(1, 0, true)]), (0, &[(1, 0, true)])],
+            "1 2",
+        ),
+        (
+            "a job waits if one member is outranked",
+            &[(7, &[(1, 1, true)]), (7, &[(2, 1, true)]), (0, &[(2, 5, true)])],
+            "3",
+        ),
+        (
+            "another process runs on a device of a waiting job",
             &[(7, &[(1, 1, true)]), (7, &[(2, 1, true)]), (0, &[(2, 5, true)]), (0, &[(1, 0, true)])],
             "3 4",
         ),
@@ -56,30 +64,38 @@ fn jobs_run_whole_or_not() {
             &[(7, &[(1, 0, true)]), (7, &[(2, 9, true)]), (0, &[(1, 5, true)])],
             "1 2",
         ),
-        ("of those with work", &[(7, &[(1, 0, true)]), (7, &[(2, 9, false)]), (0, &[(1, 5, true)])], "3"),
         (
-            "the devices of idle members are kept",
+            "an idle member does not raise the priority of its job",
+            &[(7, &[(1, 0, true)]), (7, &[(2, 9, false)]), (0, &[(1, 5, true)])],
+            "3",
+        ),
+        (
+            "a job keeps the devices of its idle members free",
             &[(7, &[(1, 5, true)]), (7, &[(2, 5, false)]), (0, &[(2, 0, true)])],
             "1 2",
         ),
-        ("so are they in the way", &[(7, &[(1, 1, true)]), (7, &[(2, 1, false)]), (0, &[(2, 5, true)])], "3"),
         (
-            "where neither has work they are in nobody's way",
+            "a job waits if a device of an idle member is taken",
+            &[(7, &[(1, 1, true)]), (7, &[(2, 1, false)]), (0, &[(2, 5, true)])],
+            "3",
+        ),
+        (
+            "jobs that share only a device without work run together",
             &[(7, &[(1, 1, true)]), (7, &[(2, 1, false)]), (8, &[(2, 0, false)]), (8, &[(3, 0, true)])],
             "1 2 3 4",
         ),
         (
-            "an idle job may begin as a whole or not at all",
+            "an idle job has permission as a whole or not at all",
             &[(7, &[(1, 1, false)]), (7, &[(2, 1, false)]), (0, &[(2, 5, true)])],
             "3",
         ),
         (
-            "it may begin if it outranks who works",
+            "an idle job has permission if it outranks the processes with work",
             &[(7, &[(1, 1, false)]), (7, &[(2, 9, false)]), (0, &[(2, 5, true)])],
             "1 2 3",
         ),
         (
-            "what never runs is no part of it",
+            "a queue that never runs is no part of its job",
             &[
                 (7, &[(1, 1, true), (2, -256, true)]),
                 (7, &[(3, -256, true)]),
@@ -88,7 +104,7 @@ fn jobs_run_whole_or_not() {
             "1 3",
         ),
         (
-            "a circle of devices",
+            "three jobs share three devices pairwise",
             &[
                 (7, &[(1, 1, true)]),
                 (8, &[(2, 1, true)]),
@@ -164,10 +180,10 @@ fn pause_and_interruption_do_not_cost_a_slice() {
     urgent.queues[0].priority = Priority::MAX;
     let actors = [member(7, 1, Work::Jobs(steps)), member(8, 1, Work::Always), urgent];
     let result = play(&mut with_slice(20.0), &actors, Setup::until(100 * MS));
-    // 20 ms of its own, in steps of 5 ms; in its pauses the other one goes on.
+    // The first job has its 20 ms in parts of 5 ms. In its pauses the other job runs.
     assert_eq!(in_ms(&result.spans[0])[..4], [(0, 5), (10, 15), (20, 25), (30, 35)]);
     assert_eq!(in_ms(&result.spans[2]), [(40, 60)]);
-    // Then the slice of the other one: 20 ms, of which it has had 15 in the pauses and 5 from 35 to 40.
+    // Then the other job has its slice of 20 ms: 15 in the pauses and 5 from 35 to 40.
     assert_eq!(in_ms(&result.spans[0])[4], (60, 80));
 }
 
@@ -192,7 +208,7 @@ fn job_keeps_devices_of_idle_members() {
         actor.queues[0].priority = Priority::MAX;
         actor
     };
-    // The second member waits for less than the limit when the first has waited for it.
+    // The second member has waited for less than the limit when the first one has waited for all of it.
     let actors =
         [high(1, 0), member(7, 1, Work::Always), high(2, 30 * MS), member(7, 2, Work::From(30 * MS))];
     let result = play(&mut engine, &actors, Setup::until(60 * MS));
@@ -201,7 +217,7 @@ fn job_keeps_devices_of_idle_members() {
     assert_eq!(in_ms(&result.spans[2]), [(30, 50), (55, 60)]);
 }
 
-/// A process: job, and its queues.
+/// A process: its job and its queues.
 type Made = (u64, Vec<QueueStatus>);
 
 fn made(gangs: &[Made]) -> Status {
@@ -213,7 +229,7 @@ fn made(gangs: &[Made]) -> Status {
     )
 }
 
-/// Jobs as lists of members: places of the processes.
+/// Returns the jobs as lists of their members, by the index of the process.
 fn jobs(gangs: &[Made]) -> Vec<Vec<usize>> {
     let mut jobs: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
     for (place, (job, queues)) in gangs.iter().enumerate() {
@@ -225,7 +241,7 @@ fn jobs(gangs: &[Made]) -> Vec<Vec<usize>> {
     jobs.into_values().collect()
 }
 
-/// The devices on which the members have a queue that can run, and those where they have work.
+/// Returns the devices on which the members have a queue that can run, and those on which they have work.
 fn devices(gangs: &[Made], members: &[usize]) -> (BTreeSet<DeviceId>, BTreeSet<DeviceId>) {
     let queues = || members.iter().flat_map(|&place| &gangs[place].1);
     let used = queues().filter(|queue| queue.priority != Priority::NO_EXECUTE).map(|queue| queue.device);
@@ -256,7 +272,7 @@ fn check(gangs: &[Made], runs: &[bool], shares: bool) -> Result<(), TestCaseErro
         for &(other, theirs) in &running[..number] {
             prop_assert!(
                 !in_the_way(one, other) || shares && priority == theirs,
-                "{:?} and {:?} mix",
+                "{:?} and {:?} run together",
                 one,
                 other
             );
@@ -266,7 +282,7 @@ fn check(gangs: &[Made], runs: &[bool], shares: bool) -> Result<(), TestCaseErro
         let before = |&(other, theirs): &(&Vec<usize>, Priority)| {
             in_the_way(job, other) && if shares { theirs > priority } else { theirs >= priority }
         };
-        prop_assert!(running.iter().any(before), "{:?} waits for nobody", job);
+        prop_assert!(running.iter().any(before), "{:?} waits, and no running job is in its way", job);
     }
     Ok(())
 }
@@ -275,7 +291,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn whole_jobs_run_unmixed_and_each_that_waits_has_one_in_its_way(
+    fn jobs_run_whole_and_wait_only_for_running_jobs(
         gangs in vec((0u64..4, queues()), 0..9),
         steps in vec((vec(vec(any::<bool>(), 8), 9), 1u64..80_000_000), 1..12),
         slice in prop_oneof![Just(0.0), Just(20.0)],

@@ -11,7 +11,7 @@ use protocol::policy::PolicyKind;
 use protocol::status::{Gang, QueueStatus, Status};
 use protocol::time::Time;
 
-/// (device, priority, ready) of each queue of each gang.
+/// The device, the priority and the readiness of each queue of each gang.
 type Row<'a> = &'a [&'a [(u32, i64, bool)]];
 
 fn gangs(rows: Row) -> Vec<Gang> {
@@ -22,7 +22,7 @@ fn gangs(rows: Row) -> Vec<Gang> {
     (1..).zip(rows).map(|(client, row)| gang(client, queues(row))).collect()
 }
 
-/// The gangs with what is hinted of their processes.
+/// Returns a status of these gangs with hints for their processes.
 fn hinted(rows: Row, hints: impl Fn(ClientId) -> ProcessHints) -> Status {
     let gangs = gangs(rows).into_iter();
     global(gangs.map(|gang| Gang { hints: hints(gang.client), ..gang }).collect())
@@ -31,11 +31,23 @@ fn hinted(rows: Row, hints: impl Fn(ClientId) -> ProcessHints) -> Status {
 #[test]
 fn hhpf_looks_at_all_devices() {
     let table: &[(&str, Row, &str)] = &[
-        ("the highest anywhere", &[&[(1, 5, true)], &[(2, 3, true)], &[(3, 5, true)]], "1 3"),
-        ("who is idle suspends nobody", &[&[(1, 5, false)], &[(2, 3, true)]], "1 2"),
-        ("but may begin only if it could run", &[&[(1, 5, true)], &[(2, 3, false)], &[(2, 9, false)]], "1 3"),
-        ("never is never", &[&[(1, -256, true)], &[(2, -255, true)]], "2"),
-        ("several devices", &[&[(1, 1, true), (2, 7, true)], &[(3, 6, true)], &[(4, 7, true)]], "1 3"),
+        (
+            "the highest priority of all devices runs",
+            &[&[(1, 5, true)], &[(2, 3, true)], &[(3, 5, true)]],
+            "1 3",
+        ),
+        ("an idle gang suspends no other", &[&[(1, 5, false)], &[(2, 3, true)]], "1 2"),
+        (
+            "an idle gang has permission only if it would run",
+            &[&[(1, 5, true)], &[(2, 3, false)], &[(2, 9, false)]],
+            "1 3",
+        ),
+        ("a gang that never runs does not count", &[&[(1, -256, true)], &[(2, -255, true)]], "2"),
+        (
+            "the highest priority of a gang counts on all its devices",
+            &[&[(1, 1, true), (2, 7, true)], &[(3, 6, true)], &[(4, 7, true)]],
+            "1 3",
+        ),
     ];
     for (case, rows, expected) in table {
         let status = global(gangs(rows));
@@ -130,12 +142,12 @@ fn chpf_goes_by_nice_values() {
     assert_eq!(
         reasons(&mut engine, &status, 1_000)[2],
         "queue 1 of pid 1002 has nice value -20 < 19",
-        "the value counts, not the priority"
+        "the nice value counts, not the priority"
     );
     let limited =
         engine.decide(&status, Time(1_000)).operations.iter().all(|operation| operation.permit.limit);
-    assert!(limited, "nice values change unasked");
-    // All queues of one process have one value.
+    assert!(limited, "all entities are limited, because nice values change without an event");
+    // All queues of a process have the same nice value.
     let status = local(vec![queue(1, 1, 0, true), queue(2, 1, 9, true), queue(3, 1, -256, true)]);
     assert_eq!(running(&mut engine, &status, 1_000).0, "1 2");
 }
@@ -146,16 +158,31 @@ fn awf_keeps_the_devices_of_the_window_for_it() {
         move |client: ClientId| ProcessHints { window: owners.contains(&client.0), ..ProcessHints::default() }
     };
     let table: &[(&str, &'static [u64], Row, &str)] = &[
-        ("nobody owns one", &[], &[&[(1, 0, true)], &[(1, 9, true)]], "1 2"),
-        ("its owner alone", &[1], &[&[(1, 0, true)], &[(1, 9, true)], &[(1, 0, false)]], "1"),
+        ("no client owns the window", &[], &[&[(1, 0, true)], &[(1, 9, true)]], "1 2"),
         (
-            "the others while it has none",
+            "the owner of the window runs alone",
+            &[1],
+            &[&[(1, 0, true)], &[(1, 9, true)], &[(1, 0, false)]],
+            "1",
+        ),
+        (
+            "the others run while the owner has no work",
             &[1],
             &[&[(1, 0, false)], &[(1, 9, true)], &[(1, 0, true)]],
             "1 2 3",
         ),
-        ("another device", &[1], &[&[(1, 0, true)], &[(2, 0, true)], &[(1, 0, true), (2, 0, true)]], "1 2"),
-        ("one where it has no work", &[1], &[&[(1, 0, true), (2, 0, false)], &[(2, 0, true)]], "1 2"),
+        (
+            "a device that the owner does not use",
+            &[1],
+            &[&[(1, 0, true)], &[(2, 0, true)], &[(1, 0, true), (2, 0, true)]],
+            "1 2",
+        ),
+        (
+            "a device on which the owner has no work",
+            &[1],
+            &[&[(1, 0, true), (2, 0, false)], &[(2, 0, true)]],
+            "1 2",
+        ),
         ("two owners", &[1, 2], &[&[(1, 0, true)], &[(1, 9, true)], &[(1, 9, true)]], "1 2"),
         ("an owner that never runs", &[1], &[&[(1, -256, true)], &[(1, 0, true)]], "2"),
     ];
@@ -168,7 +195,7 @@ fn awf_keeps_the_devices_of_the_window_for_it() {
         reasons(&mut engine(PolicyKind::Awf, &[]), &status, 1_000)[1],
         "queue 1 of pid 1001 owns the active window, this one does not own the active window"
     );
-    // The window goes to the other one.
+    // The other client becomes the owner of the window.
     let mut engine = engine(PolicyKind::Awf, &[]);
     let rows: Row = &[&[(1, 0, true)], &[(1, 0, true)]];
     assert_eq!(running(&mut engine, &hinted(rows, window(&[1])), 1_000).0, "1");

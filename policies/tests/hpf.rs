@@ -28,7 +28,7 @@ fn decide(status: &Status) -> Vec<Operation> {
     decision.operations.to_vec()
 }
 
-/// The decisions, one word an entity: `run` or `stop`, with a `*` where the window limits.
+/// The decision for each entity in one word: `run` or `stop`, with a `*` if the window limits the entity.
 fn words(status: &Status) -> String {
     let word = |operation: &Operation| match (operation.permit.run, operation.permit.limit) {
         (true, false) => "run",
@@ -39,23 +39,31 @@ fn words(status: &Status) -> String {
     decide(status).iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// (device, priority, ready) of each queue.
+/// The device, the priority and the readiness of each queue.
 type Row<'a> = &'a [(u32, i64, bool)];
 
 #[test]
 fn local_queues_run_by_priority() {
     let table: &[(&str, Row, &str)] = &[
-        ("nobody", &[], ""),
-        ("alone and idle", &[(1, 0, false)], "run"),
-        ("alone", &[(1, -255, true)], "run"),
-        ("equals share", &[(1, 3, true), (1, 3, true), (1, 3, false)], "run run run"),
-        ("the higher one", &[(1, 1, true), (1, 2, true)], "stop* run"),
-        ("an idle rival limits", &[(1, 1, true), (1, 2, false)], "run* run"),
-        ("an idle low one waits", &[(1, 1, false), (1, 2, true)], "stop* run"),
-        ("devices are apart", &[(1, 1, true), (2, 2, true)], "run run"),
-        ("never", &[(1, -256, true)], "stop*"),
-        ("never outranks nobody", &[(1, -256, true), (1, -255, true)], "stop* run"),
-        ("three levels", &[(1, 0, true), (1, 5, true), (1, 255, false), (2, 0, true)], "stop* run* run run"),
+        ("no queue", &[], ""),
+        ("a single idle queue", &[(1, 0, false)], "run"),
+        ("a single ready queue", &[(1, -255, true)], "run"),
+        (
+            "queues of equal priority run together",
+            &[(1, 3, true), (1, 3, true), (1, 3, false)],
+            "run run run",
+        ),
+        ("the higher priority runs", &[(1, 1, true), (1, 2, true)], "stop* run"),
+        ("an idle queue of higher priority limits", &[(1, 1, true), (1, 2, false)], "run* run"),
+        ("an idle queue of lower priority is suspended", &[(1, 1, false), (1, 2, true)], "stop* run"),
+        ("devices are independent", &[(1, 1, true), (2, 2, true)], "run run"),
+        ("a priority that never runs", &[(1, -256, true)], "stop*"),
+        ("a queue that never runs outranks no other", &[(1, -256, true), (1, -255, true)], "stop* run"),
+        (
+            "three priorities",
+            &[(1, 0, true), (1, 5, true), (1, 255, false), (2, 0, true)],
+            "stop* run* run run",
+        ),
     ];
     for (case, queues, expected) in table {
         let queues =
@@ -66,53 +74,77 @@ fn local_queues_run_by_priority() {
 
 #[test]
 fn gangs_run_by_priority() {
-    // For each gang its queues and its decision.
+    // The case, the queues of each gang, and the decision for each gang.
     let table: &[(&str, &[Row], &str)] = &[
-        ("no queue yet", &[&[], &[(1, 255, true)]], "run* run"),
-        ("the highest ready queue counts", &[&[(1, 9, true), (1, 0, true)], &[(1, 5, true)]], "run* stop*"),
-        ("an idle queue does not raise", &[&[(1, 9, false), (1, 0, true)], &[(1, 5, true)]], "stop* run*"),
-        ("idle it may be the highest", &[&[(1, 9, false), (1, 0, false)], &[(1, 5, true)]], "run* run*"),
-        ("its own higher queue limits", &[&[(1, 9, true), (1, 0, true)]], "run*"),
-        ("all devices or none", &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)]], "stop* run"),
+        ("a gang without a queue", &[&[], &[(1, 255, true)]], "run* run"),
         (
-            "who is outranked elsewhere keeps nobody waiting",
+            "the highest priority of a ready queue counts",
+            &[&[(1, 9, true), (1, 0, true)], &[(1, 5, true)]],
+            "run* stop*",
+        ),
+        (
+            "an idle queue does not raise the gang",
+            &[&[(1, 9, false), (1, 0, true)], &[(1, 5, true)]],
+            "stop* run*",
+        ),
+        (
+            "the highest priority of an idle gang counts",
+            &[&[(1, 9, false), (1, 0, false)], &[(1, 5, true)]],
+            "run* run*",
+        ),
+        ("its own queue of higher priority limits", &[&[(1, 9, true), (1, 0, true)]], "run*"),
+        (
+            "a gang runs on all its devices or on none",
+            &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)]],
+            "stop* run",
+        ),
+        (
+            "a gang that is outranked on one device suspends no other on the second",
             &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)], &[(1, 1, true)]],
             "stop* run run*",
         ),
         (
-            "a device may be empty if all on it are outranked elsewhere",
+            "a device is unused if all gangs with work on it are outranked on other devices",
             &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)], &[(3, 0, true)]],
             "stop* run run",
         ),
         (
-            "a circle of devices",
+            "three gangs share three devices pairwise",
             &[&[(1, 3, true), (2, 3, true)], &[(2, 2, true), (3, 2, true)], &[(3, 1, true), (1, 1, true)]],
             "run stop* stop*",
         ),
         (
-            "a circle of equals",
+            "three gangs of equal priority share three devices pairwise",
             &[&[(1, 3, true), (2, 3, true)], &[(2, 3, true), (3, 3, true)], &[(3, 3, true), (1, 3, true)]],
             "run run run",
         ),
         (
-            "a chain: the middle one stops, so the end runs",
+            "in a chain the middle gang is suspended, so the last one runs",
             &[&[(1, 9, true)], &[(1, 5, true), (2, 5, true)], &[(2, 1, true)]],
             "run stop* run*",
         ),
         (
-            "without work on a device nobody is outranked there",
+            "a gang outranks no other on a device where it has no work",
             &[&[(1, 9, true), (2, 9, false)], &[(2, 1, true)]],
             "run run*",
         ),
-        ("but is outranked there", &[&[(1, 1, true), (2, 1, false)], &[(2, 9, true)]], "stop* run"),
         (
-            "never is for the queue, not for the gang",
+            "a gang is outranked on a device where it has no work",
+            &[&[(1, 1, true), (2, 1, false)], &[(2, 9, true)]],
+            "stop* run",
+        ),
+        (
+            "a queue that never runs does not stop the other queues of its gang",
             &[&[(1, -256, true), (1, 4, true)], &[(1, 3, true)]],
             "run stop*",
         ),
-        ("never only", &[&[(1, -256, true), (2, -256, false)], &[(1, -255, true)]], "stop* run"),
         (
-            "a queue that never runs is no work",
+            "all queues of a gang never run",
+            &[&[(1, -256, true), (2, -256, false)], &[(1, -255, true)]],
+            "stop* run",
+        ),
+        (
+            "a queue that never runs does not count as work",
             &[&[(1, -256, true), (1, 4, false)], &[(1, 3, true)]],
             "run run*",
         ),
@@ -146,7 +178,9 @@ fn reason_names_the_most_urgent_rival() {
             "priority -256 never runs",
         ]
     );
-    let Reason::Outranked { by, .. } = decide(&status)[0].permit.reason else { panic!("outranked") };
+    let Reason::Outranked { by, .. } = decide(&status)[0].permit.reason else {
+        panic!("the entity is not outranked")
+    };
     assert_eq!((by.pid, by.device), (Pid(1003), DeviceId(2)));
 }
 
@@ -155,11 +189,15 @@ fn reason_among_equals_names_the_one_ready_first() {
     let mut early = queue(2, 1, 9, true);
     early.activity = Activity::Ready { since: Time(5) };
     let status = local(vec![queue(1, 1, 9, true), early, queue(3, 1, 9, true), queue(4, 1, 0, true)]);
-    let Reason::Outranked { by, .. } = decide(&status)[3].permit.reason else { panic!("outranked") };
+    let Reason::Outranked { by, .. } = decide(&status)[3].permit.reason else {
+        panic!("the entity is not outranked")
+    };
     assert_eq!(by.queue, QueueId(2));
 }
 
-/// The entities of a status with their queues that may execute, their permits, and the questions that the rules ask.
+/// The entities of a status with their permits. Its methods compute what the rules of HPF depend on.
+///
+/// Each entity has its queues that may execute, and true if it has no queue at all.
 struct Judged {
     entities: Vec<(EntityId, Vec<QueueStatus>, bool)>,
     permits: Vec<Permit>,
@@ -172,7 +210,7 @@ impl Judged {
         assert_eq!(
             operations.iter().map(|operation| operation.unit).collect::<Vec<_>>(),
             entities.iter().map(|(id, _)| *id).collect::<Vec<_>>(),
-            "every entity once, and no other"
+            "each entity has exactly one operation"
         );
         let executing = |queues: Vec<QueueStatus>| -> Vec<QueueStatus> {
             queues.into_iter().filter(|queue| queue.priority != Priority::NO_EXECUTE).collect()
@@ -192,7 +230,7 @@ impl Judged {
         self.entities[entity].1.iter().any(Self::is_ready)
     }
 
-    /// The highest priority of the ready queues, or of all if none is.
+    /// Returns the highest priority of the ready queues, or of all queues if none is ready.
     fn priority(&self, entity: usize) -> Option<Priority> {
         let ready = self.ready(entity);
         self.entities[entity]
@@ -236,12 +274,12 @@ proptest! {
         for entity in judged.all() {
             let permit = judged.permits[entity];
             if judged.entities[entity].1.is_empty() {
-                // No queue at all: free to begin. Only queues that never run: never.
+                // A gang without queues may run. A gang with only queues that never run may not.
                 prop_assert_eq!(permit.run, judged.entities[entity].2);
                 prop_assert!(permit.limit);
                 continue;
             }
-            // Never suspended for an equal or a lower one, never running beside a higher one.
+            // An entity is suspended exactly if a running one outranks it.
             let outranked = judged.all().any(|other| judged.permits[other].run && judged.outranks(other, entity));
             prop_assert_eq!(permit.run, !outranked, "entity {}", entity);
         }
@@ -261,7 +299,7 @@ proptest! {
             };
             prop_assert!(working.is_empty() || used || working.iter().all(|&entity| elsewhere(entity)));
         }
-        // The most urgent entity of all with work runs.
+        // The entity with work and the highest priority of all runs.
         let top = judged.all().filter(|&entity| judged.ready(entity)).max_by_key(|&entity| judged.priority(entity));
         prop_assert!(top.is_none_or(|entity| judged.permits[entity].run));
     }
@@ -288,7 +326,7 @@ proptest! {
                 Reason::Unrivalled => prop_assert!(judged.permits[entity].run),
                 Reason::NoExecute => prop_assert!(!judged.permits[entity].run && judged.entities[entity].1.is_empty()),
                 Reason::Guard | Reason::Off | Reason::Throttled(_) | Reason::Job { .. } | Reason::Starved { .. } => {
-                    prop_assert!(false, "HPF never says that");
+                    prop_assert!(false, "HPF never gives this reason");
                 }
                 Reason::Outranked { by, own } => {
                     prop_assert!(!judged.permits[entity].run);

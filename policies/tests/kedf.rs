@@ -1,4 +1,4 @@
-//! KEDF on hand-made cases, and against its own words on random ones.
+//! KEDF on hand-made cases, and its rules on random ones.
 
 mod common;
 
@@ -15,10 +15,11 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 const NOW: u64 = 10_000_000;
 
-/// A queue: its device, since which microsecond it is ready, and its deadline, as hinted, in microseconds.
+/// A queue: its device, the microsecond since which it is ready, and its hinted deadline in microseconds, 0 for
+/// none.
 type Q = (u32, Option<u64>, u64);
 
-/// A process: the k that it hints, 0 for none, and its queues.
+/// A process: its hinted k, 0 for none, and its queues.
 type P<'a> = (u32, &'a [Q]);
 
 fn process(client: u64, k: u32, queues: &[Q]) -> Gang {
@@ -40,29 +41,34 @@ fn scenario(processes: &[P]) -> Status {
 
 #[test]
 fn k_entities_with_earliest_deadlines_run() {
-    // Now is microsecond 10,000.
+    // The time of the decision is microsecond 10,000.
     let table: &[(&str, f64, &[P], &str)] = &[
-        ("the earliest", 1.0, &[(0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 15_000)])], "2"),
         (
-            "ready time and hint together",
+            "the earliest deadline runs",
+            1.0,
+            &[(0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 15_000)])],
+            "2",
+        ),
+        (
+            "a deadline is the time of readiness plus the hint",
             1.0,
             &[(0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(9_000), 12_000)])],
             "1",
         ),
         (
-            "without one after all that have one",
+            "an entity without a deadline comes after all with one",
             1.0,
             &[(0, &[(1, Some(0), 0)]), (0, &[(1, Some(9_000), 90_000_000)])],
             "2",
         ),
         (
-            "without any in the order of readiness",
+            "entities without a deadline are in the order of readiness",
             1.0,
             &[(0, &[(1, Some(7), 0)]), (0, &[(1, Some(5), 0)])],
             "2",
         ),
         (
-            "what has passed is the earliest",
+            "a deadline that has passed is the earliest",
             1.0,
             &[(0, &[(1, Some(0), 1)]), (0, &[(1, Some(0), 11_000)])],
             "1",
@@ -73,15 +79,20 @@ fn k_entities_with_earliest_deadlines_run() {
             &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 25_000)])],
             "2 3",
         ),
-        ("more places than entities", 9.0, &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])], "1 2"),
         (
-            "the highest k that is hinted",
+            "k is greater than the number of entities",
+            9.0,
+            &[(0, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 0)])],
+            "1 2",
+        ),
+        (
+            "the highest hinted k counts",
             1.0,
             &[(1, &[(1, Some(0), 30_000)]), (2, &[(1, Some(0), 20_000)]), (0, &[(1, Some(0), 25_000)])],
             "2 3",
         ),
         (
-            "not that of one without work, nor of one on another device",
+            "the k of an idle process or of one on another device does not count",
             1.0,
             &[
                 (3, &[(1, None, 30_000)]),
@@ -92,14 +103,19 @@ fn k_entities_with_earliest_deadlines_run() {
             "2 4",
         ),
         (
-            "a hint counts before the parameter",
+            "a hinted k overrides the parameter",
             4.0,
             &[(1, &[(1, Some(0), 30_000)]), (0, &[(1, Some(0), 20_000)])],
             "2",
         ),
-        ("devices are apart", 1.0, &[(0, &[(1, Some(0), 20_000)]), (0, &[(2, Some(0), 30_000)])], "1 2"),
         (
-            "who is not among them everywhere takes no place",
+            "devices are independent",
+            1.0,
+            &[(0, &[(1, Some(0), 20_000)]), (0, &[(2, Some(0), 30_000)])],
+            "1 2",
+        ),
+        (
+            "an entity that waits on one device does not count on the other",
             1.0,
             &[
                 (0, &[(1, Some(0), 20_000), (2, Some(0), 20_000)]),
@@ -109,7 +125,7 @@ fn k_entities_with_earliest_deadlines_run() {
             "2 3",
         ),
         (
-            "two places on one device, one on the other",
+            "k is 2 on one device and 1 on the other",
             1.0,
             &[
                 (2, &[(1, Some(0), 10_000)]),
@@ -120,19 +136,19 @@ fn k_entities_with_earliest_deadlines_run() {
             "1 3 4",
         ),
         (
-            "only queues with work count",
+            "the deadline of an idle queue does not count",
             1.0,
             &[(0, &[(1, Some(0), 30_000), (1, None, 1)]), (0, &[(1, Some(0), 20_000)])],
             "2",
         ),
         (
-            "the earliest of its queues",
+            "the earliest deadline of the queues counts",
             1.0,
             &[(0, &[(1, Some(0), 30_000), (1, Some(0), 18_000)]), (0, &[(1, Some(0), 20_000)])],
             "1",
         ),
         (
-            "an idle one may begin if it would be among them",
+            "an idle entity has permission if it would be among the k earliest",
             1.0,
             &[
                 (0, &[(1, Some(0), 30_000)]),
@@ -156,7 +172,7 @@ fn reasons_name_deadlines() {
     let reasons = reasons(&mut engine(PolicyKind::Kedf, &[]), &status, NOW);
     assert_eq!(reasons[1], "queue 1 of pid 1001 has a deadline 2.0 ms < 5.0 ms");
     assert_eq!(reasons[2], "queue 1 of pid 1001 has a deadline in 2.0 ms, this one has no deadline");
-    // The queue whose deadline it is.
+    // The reason names the queue with the deadline.
     let status = scenario(&[
         (0, &[(1, Some(0), 0), (1, Some(0), 30_000), (1, Some(0), 12_000)]),
         (0, &[(1, Some(0), 15_000)]),
@@ -215,7 +231,7 @@ proptest! {
         let mut engine = engine(PolicyKind::Kedf, &[("k", k.into())]);
         let status = global(processes);
         let operations = engine.decide(&status, Time(NOW)).operations.to_vec();
-        // By readiness where there is none.
+        // An entity without a deadline is ordered by its readiness.
         let key = |&(ready, deadline): &(Option<u64>, u64)| {
             let since = ready.unwrap_or(NOW / 1_000);
             if deadline > 0 { (false, since + deadline) } else { (true, since) }
@@ -224,7 +240,7 @@ proptest! {
             let before = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) < key(entity);
             let not_after = |other: &&(Option<u64>, u64)| other.0.is_some() && key(other) <= key(entity);
             let run = operation.permit.run;
-            // Which of equals come first is the policy's affair.
+            // The order of equal deadlines is not checked.
             if entities.iter().filter(before).count() >= k as usize {
                 prop_assert!(!run);
             }

@@ -14,7 +14,8 @@ fn priority(number: i64) -> Priority {
     Priority::try_from(number).unwrap()
 }
 
-/// A queue that is ready from this time on, in microseconds, with a laxity: microseconds, lax, critical.
+/// A queue with a laxity: microseconds, lax priority, critical priority. `ready`: the microsecond since which it
+/// is ready.
 fn lax(id: u64, ready: Option<u64>, (us, lax, critical): (u64, i64, i64)) -> QueueStatus {
     let mut queue = plain(id, ready, 0);
     queue.hints.laxity = Some(Laxity { us, lax: priority(lax), critical: priority(critical) });
@@ -51,42 +52,52 @@ fn queue_turns_critical_after_its_laxity() {
 fn priority_follows_the_table() {
     let table: &[(&str, Vec<QueueStatus>, &str, Option<u64>)] = &[
         ("no laxity: the plain priorities", vec![plain(1, Some(0), 1), plain(2, Some(0), 2)], "2", None),
-        ("none left at once", vec![lax(1, Some(1_000), (0, -3, 7)), plain(2, Some(0), 0)], "1", None),
         (
-            "equal priorities share",
+            "a laxity of 0 is used up at once",
+            vec![lax(1, Some(1_000), (0, -3, 7)), plain(2, Some(0), 0)],
+            "1",
+            None,
+        ),
+        (
+            "queues of equal priority run together",
             vec![lax(1, Some(0), (500, -3, 0)), plain(2, Some(0), 0), lax(3, Some(900), (500, 0, 9))],
             "1 2 3",
             Some(1_400),
         ),
         (
-            "the next change of several",
+            "the wake-up is at the first of several changes",
             vec![lax(1, Some(900), (500, 1, 7)), lax(2, Some(950), (400, 0, 8)), plain(3, Some(0), -1)],
             "1",
             Some(1_350),
         ),
-        ("nothing changes", vec![lax(1, Some(900), (500, 4, 4)), plain(2, Some(0), 0)], "1", None),
         (
-            "an idle one is lax, and changes nothing",
+            "equal lax and critical priorities need no wake-up",
+            vec![lax(1, Some(900), (500, 4, 4)), plain(2, Some(0), 0)],
+            "1",
+            None,
+        ),
+        (
+            "an idle queue has its lax priority and needs no wake-up",
             vec![lax(1, None, (500, -1, 9)), plain(2, Some(0), 0)],
             "2",
             None,
         ),
         (
-            "an idle one without any laxity left",
+            "an idle queue with a laxity of 0 has its critical priority",
             vec![lax(1, None, (0, -1, 9)), plain(2, Some(0), 0)],
             "1 2",
             None,
         ),
         (
-            "it may fall as well",
+            "the critical priority may be lower",
             vec![lax(1, Some(900), (500, 9, -9)), plain(2, Some(0), 0)],
             "1",
             Some(1_400),
         ),
-        ("not before it is critical", vec![lax(1, Some(900), (500, -256, 0))], "", Some(1_400)),
-        ("then it is", vec![lax(1, Some(500), (500, -256, 0))], "1", None),
+        ("a lax priority of -256 does not run", vec![lax(1, Some(900), (500, -256, 0))], "", Some(1_400)),
+        ("after its laxity the queue runs", vec![lax(1, Some(500), (500, -256, 0))], "1", None),
         (
-            "what never runs never turns critical",
+            "a queue of priority -256 never turns critical",
             vec![
                 QueueStatus { priority: Priority::NO_EXECUTE, ..lax(1, Some(0), (500, 0, 9)) },
                 plain(2, Some(0), -255),

@@ -17,7 +17,7 @@ use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
 use std::time::Duration;
 
-/// Nothing is learnt here unless a test says so.
+/// Returns an engine that learns nothing unless a parameter turns that on.
 fn engine(parameters: &[(&str, f64)]) -> Engine {
     let mut choice = Choice::new(registry::find(PolicyKind::Lcbe).unwrap());
     choice.values.set("learn", 0.0).unwrap();
@@ -95,7 +95,7 @@ fn class_hint_goes_before_the_priority() {
 }
 
 #[test]
-fn class_hint_decides_for_whom_a_device_is_cleared() {
+fn class_hint_decides_whether_an_arrival_clears_a_device() {
     let critical = |class| {
         let mut entity = TracedClient::new(-5, vec![(10 * MS, 11 * MS)]).hinted(vec![(0, Some(10 * MS))]);
         entity.queues[0].hints.class = class;
@@ -112,7 +112,7 @@ fn class_runs_together_without_slices_and_in_order_with_them() {
     let equals = || [1, 1, 1].map(|class| Actor::new(class, Work::Always));
     let together = play(&mut engine(&[]), &equals(), Setup::until(30 * MS));
     assert_eq!(together.used, [10.0 * MS as f64; 3]);
-    assert_eq!(together.decisions, 1, "nothing has to be decided anew");
+    assert_eq!(together.decisions, 1, "one decision is enough");
     let turns = play(&mut engine(&[("slice-ms", 5.0)]), &equals(), Setup::until(30 * MS));
     for (number, spans) in turns.spans.iter().enumerate() {
         let first = 5 * number as u64;
@@ -132,7 +132,7 @@ fn new_entity_is_last_and_interrupted_one_keeps_its_slice() {
     let play = play(&mut engine(&[("slice-ms", 5.0)]), &actors, Setup::until(20 * MS));
     assert_eq!(play.spans[0], ms(&[(0, 4), (7, 8), (15, 20)]));
     assert_eq!(play.spans[1], ms(&[(8, 13)]));
-    assert_eq!(play.spans[2], ms(&[(13, 15)]), "one that is done early gives the rest away");
+    assert_eq!(play.spans[2], ms(&[(13, 15)]), "an entity that is done early gives up the rest of its slice");
     assert_eq!(play.spans[3], ms(&[(4, 7)]));
 }
 
@@ -280,7 +280,7 @@ fn reservation_covers_every_device_of_an_entity() {
 
 #[test]
 fn waste_is_bounded() {
-    // A hint every 10 ms that nothing comes of: 1.5 ms of each 10 ms, if all of them were believed.
+    // A hint every 10 ms that no work follows. If all were believed, 1.5 ms of each 10 ms would be lost.
     let told = (0..2_000).map(|number| (number * 10 * MS, Some((number * 10 + 5) * MS)));
     let entities = [TracedClient::saturating(0), TracedClient::new(5, vec![]).hinted(told.collect())];
     for (share, most) in [(0.0, 0), (2.0, 400 * MS), (100.0, 3_000 * MS)] {
@@ -309,7 +309,7 @@ fn uninterrupted_work_runs_on_beside_higher_classes() {
     assert_eq!(result.spans[0][0], (0, 10 * MS));
     assert_eq!(result.spans[2][0], (3 * MS, 10_500 * US));
     assert_eq!(result.spans[1], [(0, 3 * MS), (10_500 * US, 19 * MS), (22 * MS, 40 * MS)]);
-    assert_eq!(result.spans[2][1], (19 * MS, 22 * MS), "one that has not begun waits");
+    assert_eq!(result.spans[2][1], (19 * MS, 22 * MS), "an entity that has not begun waits");
     assert_eq!(result.spans[0][1].0, 22 * MS);
 }
 

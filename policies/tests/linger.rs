@@ -1,4 +1,4 @@
-//! A queue that has just turned idle counts as ready for a moment, and the engine says when the moment ends.
+//! The linger: a queue that has just turned idle still counts as ready, and the engine tells when that ends.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn low_runs(status: &Status, now: u64) -> (bool, Option<u64>) {
 }
 
 #[test]
-fn short_gap_lets_nobody_in() {
+fn short_gap_resumes_no_other_queue() {
     let mut high = queue(2, 1, 9, false);
     high.activity = Activity::Idle { since: Some(Time(1_000)) };
     let low = queue(1, 1, 0, true);
@@ -30,7 +30,7 @@ fn short_gap_lets_nobody_in() {
         assert_eq!(low_runs(status, 1_000), (false, Some(1_200)));
         assert_eq!(low_runs(status, 1_199), (false, Some(1_200)));
         assert_eq!(low_runs(status, 1_200), (true, None));
-        // Another process's clock may be ahead, or it may lie: no time is waited for longer than a linger.
+        // A time in the future, from another clock or from a false value, delays no decision beyond a linger.
         assert_eq!(low_runs(status, 10), (false, Some(210)));
     }
 }
@@ -68,20 +68,21 @@ fn owner_of_a_long_slice_keeps_it_over_a_gap() {
     assert_eq!(
         running(&mut engine, &ready(11 * MS), 11 * MS),
         ("1".to_owned(), Some(75 * MS)),
-        "the gap counts"
+        "the gap is part of the slice"
     );
     assert_eq!(running(&mut engine, &idle(20 * MS), 20 * MS), ("1".to_owned(), Some(20 * MS + GAP)));
-    assert_eq!(running(&mut engine, &idle(20 * MS), 20 * MS + GAP).0, "2", "a longer one passes the turn on");
-    // Without slices a gap is short, and an engine without a linger has none.
+    assert_eq!(running(&mut engine, &idle(20 * MS), 20 * MS + GAP).0, "2", "a longer gap ends the slice");
+    // A policy without slices has only the linger of the engine.
     engine.set_policy(registry::DEFAULT);
     assert_eq!(running(&mut engine, &ready(30 * MS), 30 * MS).0, "1 2");
     assert_eq!(running(&mut engine, &idle(40 * MS), 40 * MS).1, Some(40 * MS + 200_000));
-    // Nor where an entity that sleeps for a short while gets credit for it.
+    // The same holds for a policy that gives credit for short sleeps.
     let mut cfs = Choice::new(registry::find(PolicyKind::Cfs).unwrap());
     cfs.values.set("slice-us", 100_000.0).unwrap();
     engine.set_policy(cfs);
     assert_eq!(running(&mut engine, &ready(50 * MS), 50 * MS).0, "1");
     assert_eq!(running(&mut engine, &idle(60 * MS), 60 * MS).1, Some(60 * MS + 200_000));
+    // An engine without a linger keeps no slice over a gap.
     let mut engine = Engine::new(choice, Duration::ZERO);
     assert_eq!(running(&mut engine, &ready(0), 0).0, "1");
     assert_eq!(running(&mut engine, &idle(10 * MS), 10 * MS).0, "2");
@@ -97,7 +98,7 @@ proptest! {
         let span = wake.map_or(1_000_000, |wake| wake.0 - 1 - now);
         let later = Time(now + (span as f64 * step) as u64);
         let second = engine.decide(&status, later);
-        // Only times that lie in the future let it move, because they are cut to the present.
+        // A time in the future counts as the present, so only then the decision may change.
         let honest = common::latest(&status) <= now;
         prop_assert!(!honest || second.operations == operations.as_slice());
         prop_assert!(!honest || second.wake == wake);

@@ -41,11 +41,11 @@ fn short_work_comes_before_long_work_and_interrupts_no_slice_for_good() {
 
 #[test]
 fn pause_before_the_end_of_a_slice_does_not_keep_the_level() {
-    // 9 of every 10 ms: after 10 ms of device time it is on level 1, and its arrival interrupts nobody.
+    // It works 9 of every 10 ms. After 10 ms of device time it is on level 1, and interrupts no other entity.
     let sly: Vec<_> = (0..20).map(|number| (number * 10, 9)).collect();
     let play = run(&[jobs(&sly), jobs(&[(11, 9)])], 60);
     assert_eq!(in_ms(&play.spans[0])[..2], [(0, 9), (10, 11)]);
-    // The newcomer is on level 0 for all its 9 ms.
+    // The new entity is on level 0 for all its 9 ms.
     assert_eq!(in_ms(&play.done[1]), [(11, 20)]);
 }
 
@@ -53,7 +53,7 @@ fn pause_before_the_end_of_a_slice_does_not_keep_the_level() {
 fn idle_time_promotes() {
     let burst = |gap: u64| [always(), jobs(&[(0, 150), (1_000 + gap, 5)])];
     let long = run(&burst(1_000), 2_200);
-    assert_eq!(in_ms(&long.done[1]).last(), Some(&(2_000, 2_005)), "level 0 again: at once");
+    assert_eq!(in_ms(&long.done[1]).last(), Some(&(2_000, 2_005)), "on level 0 it runs at once");
     // It goes on with its jobs without a pause: the second one waits for its slice on the lowest level.
     let busy = run(&[always(), jobs(&[(0, 400), (0, 300)])], 2_200);
     let (arrival, end) = busy.done[1][1];
@@ -108,7 +108,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn wait_is_bounded_by_the_way_to_the_top(
+    fn wait_is_bounded_by_the_promotion_to_the_highest_level(
         saturating in 1usize..6,
         pests in vec((1u64..10, 1u64..12, 0u64..8), 0..4),
         slice in 1u32..30, promote in 5u32..200, levels in 1u32..6,
@@ -121,7 +121,7 @@ proptest! {
         }));
         let parameters = [("levels", levels.into()), ("slice-ms", slice.into()), ("promote-ms", promote.into())];
         let play = play(&mut engine(PolicyKind::Mlfq, &parameters), &actors, Setup::until(3_000 * MS));
-        // The way up, then a slice of everybody else; on the highest level of all if there is but one.
+        // The time until it reaches the highest level, then a slice of each other entity.
         let others = actors.len() as u64 - 1;
         let bound = u64::from(promote) * u64::from(levels - 1) + others * (u64::from(slice) + 1);
         for spans in play.spans.iter().take(saturating) {

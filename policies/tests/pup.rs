@@ -1,4 +1,4 @@
-//! PUP and SPUP: what idle processes leave over, by hand and at random.
+//! PUP and SPUP: the unused slices of idle processes, by hand and at random.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn queues_of_one_process_run_together() {
     let status = common::local(vec![queue(1, 1, 0, true), queue(2, 1, 5, true)]);
     let mut engine = engine(PUP, &[]);
     let decision = engine.decide(&status, Time(1));
-    assert!(decision.operations.iter().all(|operation| !operation.permit.limit), "nobody else is there");
+    assert!(decision.operations.iter().all(|operation| !operation.permit.limit), "there is no rival");
     assert_eq!(decision.wake, None);
 }
 
@@ -93,7 +93,7 @@ fn reason_names_the_slice_of_another() {
     assert_eq!(policies::explain(&decision.operations[1].permit.reason), why);
     assert_eq!(decision.wake, Some(Time(3_500_000)));
     assert!(engine.decide(&status, Time(3_500_000)).operations[1].permit.run);
-    // Nobody has work: no wake-up, however long that is, and no debt after it.
+    // No process has work for a long time: there is no wake-up, and the next slice is no longer than usual.
     let sleep = global([1, 2].map(|client| gang(client, vec![queue(1, 1, 0, false)])).to_vec());
     assert_eq!(engine.decide(&sleep, Time(4_000_000)).wake, None);
     let wake = engine.decide(&status, Time(900_000_000)).wake.unwrap();
@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn pausing_process_gets_no_more_than_its_part(
+    fn pausing_process_gets_no_more_than_its_share(
         period in 200u64..20_000, length in 100u64..10_000, share in 1u64..=100, carry in 0.0f64..=90.0,
     ) {
         let until = 10_000 * MS;
@@ -152,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn disconnected_process_leaves_its_part_to_the_others() {
+fn disconnected_process_leaves_its_share_to_the_others() {
     // Once its first second is over, the third process has nothing to do; without a strict share the others have all.
     let mut actors = saturating(&[50, 25]);
     actors.push(actor(25, Work::Jobs(vec![(0, 250 * MS)])));

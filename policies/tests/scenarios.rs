@@ -1,4 +1,4 @@
-//! Small scenarios in virtual time that hold for the engine, whatever the policy.
+//! Small scenarios in virtual time that show rules of the engine, not of a policy.
 
 mod common;
 
@@ -44,7 +44,7 @@ fn starving_entity_runs_for_a_tenth_of_the_limit() {
     let actors = [Actor::new(5, Work::Always), Actor::new(0, Work::Always), Actor::new(-256, Work::Always)];
     let play = play(&mut engine, &actors, Setup::until(331 * MS));
     assert_eq!(play.spans[1], [(100, 110), (210, 220), (320, 330)].map(|(from, to)| (from * MS, to * MS)));
-    assert!(play.spans[2].is_empty(), "what is never to run does not");
+    assert!(play.spans[2].is_empty(), "an entity of priority -256 never runs");
 }
 
 #[test]
@@ -73,8 +73,8 @@ fn device_policy_holds_until_it_is_removed() {
     let devices =
         |engine: &Engine| engine.choices().map(|(device, _)| device.map(|id| id.0)).collect::<Vec<_>>();
     assert_eq!(devices(&engine), [None, Some(1), Some(2)]);
-    // An entity on both devices, outranked on the second: it runs on none, and keeps nobody waiting on the
-    // first.
+    // An entity on both devices is outranked on the second. It runs on neither, and no entity waits for it on
+    // the first.
     let mut both = Actor::new(3, Work::Always);
     both.queues.push(common::queue(2, 2, 3, false));
     let mut second = Actor::new(9, Work::Always);

@@ -1,4 +1,4 @@
-//! SLO on a simulated plant: it converges into the target, gives best effort what that leaves, and follows changes.
+//! SLO on a simulated plant: it converges to the target, gives best effort the remaining time, and follows changes.
 
 mod common;
 
@@ -253,7 +253,7 @@ fn best_effort_runs_beside_the_beginning_of_requests() {
     let after = |number: u64| during(&best, number * 10 * MS, (number + 1) * 10 * MS) - 8 * MS;
     assert_eq!([1, 2, 6, 12].map(after), [0, 200 * US, MS, 2 * MS]);
     assert_eq!(during(&best, 120 * MS, 3_000 * MS), 2_880 * MS);
-    // The critical one never waits.
+    // The critical entity never waits.
     assert_eq!(during(&spans(&shots, &entities, 1), 0, 3_000 * MS), 299 * 2 * MS);
 }
 
@@ -267,7 +267,7 @@ fn highest_best_effort_runs_beside_critical_work_of_one_priority() {
     assert_eq!(during(&spans(&shots, &entities, 2), 0, 3_000 * MS), 0);
     let best = spans(&shots, &entities, 0);
     assert_eq!(during(&best, 2_980 * MS, 2_991 * MS), 11 * MS);
-    // At 2,991 ms both have work; at 2,993 neither.
+    // At 2,991 ms both have work; at 2,993 ms neither has.
     assert_eq!(during(&best, 2_991 * MS, 2_993 * MS), MS, "{:?}", &best[best.len() - 3..]);
     for shot in &shots {
         // The higher of the two is never suspended.

@@ -1,4 +1,4 @@
-//! Until the wake-up that a decision names, nothing about those with work changes by itself.
+//! Permissions of entities with work do not change by themselves before the wake-up that a decision returns.
 
 mod common;
 
@@ -30,7 +30,7 @@ const GRAIN: u64 = 100_000;
 /// Queues with a deadline and a laxity each, and the job, the window and the nice value of a process.
 type Process = (Vec<QueueStatus>, Vec<(Option<u64>, Option<Laxity>)>, u64, bool, i8);
 
-/// Processes with hints; the times in their queues do not matter.
+/// Generates processes with hints. The times in their queues do not matter.
 fn processes() -> impl Strategy<Value = Vec<Gang>> {
     let laxity = (0u64..40_000, -3i64..4, -3i64..4).prop_map(|(us, lax, critical)| {
         let [lax, critical] = [lax, critical].map(|number| number.try_into().unwrap());
@@ -52,7 +52,7 @@ fn processes() -> impl Strategy<Value = Vec<Gang>> {
     })
 }
 
-/// The processes with their queues ready or not since then, where that is new.
+/// Sets the readiness of the queues, with `now` as the time of each change. Returns the status.
 fn at(gangs: &mut [Gang], ready: &[Vec<bool>], now: u64, one_device: bool) -> Status {
     for (gang, ready) in gangs.iter_mut().zip(ready) {
         let mut queues: Vec<QueueStatus> = gang.queues.clone().into();
@@ -81,12 +81,12 @@ proptest! {
         steps in vec((vec(vec(any::<bool>(), 8), 7), 0u64..60_000_000, 0.0f64..1.0), 1..10),
     ) {
         let kind = KINDS[kind];
-        // So short that it happens within the steps.
+        // The time of promotion is short, so that promotions happen within the steps.
         let parameters: &[(&str, f64)] = if kind == PolicyKind::Mlfq { &[("promote-ms", 15.0)] } else { &[] };
         let mut engine = engine(kind, parameters);
         let (mut gangs, mut now) = (gangs, 10_000_000_000);
         for (ready, span, part) in steps {
-            // An entity that is expected to be done elsewhere may be overtaken there, so slack is only kept on one device.
+            // On another device an entity that is expected to be done may be overtaken. So EDF gets one device.
             let status = at(&mut gangs, &ready, now, kind == PolicyKind::Edf);
             let decision = engine.decide(&status, Time(now));
             let working = entity_queues(&status);

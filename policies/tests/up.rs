@@ -23,7 +23,7 @@ fn ms(spans: &[(u64, u64)]) -> Vec<(f64, f64)> {
 }
 
 #[test]
-fn round_takes_a_timeslice_and_each_has_its_part() {
+fn round_takes_a_timeslice_and_each_has_its_share() {
     for local in [false, true] {
         let play = play(
             &mut engine(UP, &[("timeslice-us", 10_000.0)]),
@@ -56,7 +56,7 @@ fn shortest_timeslice_of_those_with_work_counts() {
 #[test]
 fn longer_slices_have_wider_windows() {
     let windows = |timeslice_us| {
-        // It changes nothing that the second one could use another device as well, where nobody has work.
+        // The second entity has a queue on another device too. No entity has work there, so nothing changes.
         let elsewhere = queue(2, 2, 0, false);
         let second = gang(2, vec![queue(1, 1, 0, true), elsewhere]);
         let status = global(vec![gang(1, vec![queue(1, 1, 0, true)]), second]);
@@ -88,7 +88,7 @@ fn zero_share_runs_only_beside_idle_entities() {
 fn slice_passes_on_when_its_owner_is_idle() {
     let actors = [actor(50, every(4 * MS, MS, 10)), actor(50, Work::Always)];
     let play = play(&mut engine(UP, &[]), &actors, Setup::until(20 * MS));
-    // The other one has had more than a slice whenever this one comes again.
+    // Whenever this entity returns, the other one has had more than a slice.
     assert_eq!(ms(&play.spans[0][..3]), [(0.0, 1.0), (4.0, 5.0), (8.0, 9.0)]);
     assert_eq!(play.used.iter().sum::<f64>(), (20 * MS) as f64);
 }
@@ -262,7 +262,7 @@ proptest! {
 
     #[test]
     fn coming_and_going_earns_no_extra_share(period in 200u64..20_000, length in 100u64..10_000, share in 1u64..=100) {
-        // An actor that always has work, beside one that comes and goes, keeps at least its part.
+        // An actor that always has work keeps at least its share beside one that pauses and returns.
         let until = 10_000 * MS;
         let actors = [actor(50, Work::Always), actor(share, every(period * US, length * US, until / (period * US)))];
         let play = play(&mut engine(UP, &[]), &actors, Setup::until(until));

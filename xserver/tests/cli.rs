@@ -18,18 +18,18 @@ fn xserver(socket: &Path) -> Command {
     command
 }
 
-/// Starts a server. Returns it with its first line and the rest of its output.
+/// Starts a server. Returns it, its first line of output, and a reader for the rest.
 fn started(command: &mut Command) -> (Child, String, BufReader<ChildStderr>) {
     let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let reader = std::thread::spawn(move || {
         let mut line = String::new();
-        said.read_line(&mut line).unwrap();
-        (line, said)
+        stderr.read_line(&mut line).unwrap();
+        (line, stderr)
     });
-    wait_for("the line of a server that is ready", || reader.is_finished());
-    let (line, said) = reader.join().unwrap();
-    (child, line, said)
+    wait_for("the server writes its first line", || reader.is_finished());
+    let (line, stderr) = reader.join().unwrap();
+    (child, line, stderr)
 }
 
 fn signal(child: &Child, signal: libc::c_int) {
@@ -37,11 +37,12 @@ fn signal(child: &Child, signal: libc::c_int) {
     assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
 }
 
+/// Returns the error message of a program that has failed with one line.
 fn failed(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(said.lines().count(), 1, "{said}");
-    said
+    let message = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(message.lines().count(), 1, "{message}");
+    message
 }
 
 #[test]
@@ -49,19 +50,19 @@ fn server_reports_ready_and_ends_on_a_signal() {
     for end in [libc::SIGTERM, libc::SIGINT] {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("s.sock");
-        let (mut child, line, mut said) = started(xserver(&socket).arg("hpf"));
+        let (mut child, line, mut stderr) = started(xserver(&socket).arg("hpf"));
         assert_eq!(line, format!("xserver: ready, policy HPF, socket {}\n", socket.display()));
         assert!(matches!(ask(&socket, &Request::List), Reply::List(_)));
         let (mut low, mut high) =
             (Client::with_queue(&socket, "low", 0), Client::with_queue(&socket, "high", 1));
         low.ready(0);
         high.ready(0);
-        wait_for("the low one is suspended", || !low.runs());
+        wait_for("the low client is suspended", || !low.runs());
         signal(&child, end);
         assert!(child.wait().unwrap().success());
         assert!(low.runs() && high.runs() && !socket.exists());
         let mut rest = String::new();
-        said.read_to_string(&mut rest).unwrap();
+        stderr.read_to_string(&mut rest).unwrap();
         assert!(rest.contains("client connected") && rest.contains("name=\"low\""), "{rest}");
         assert!(rest.lines().last().unwrap().contains("server ends"), "{rest}");
     }
@@ -72,7 +73,7 @@ fn parameters_are_set_on_the_command_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let (mut child, ..) = started(xserver(&socket).args(["edf", "--set", "slack-ms=2.5"]));
-    let Reply::List(list) = ask(&socket, &Request::List) else { panic!("a list was asked for") };
+    let Reply::List(list) = ask(&socket, &Request::List) else { panic!("the reply is no list") };
     assert_eq!(
         (list.server.policies[0].ruling.values["slack-ms"], list.server.policy.as_str()),
         (2.5, "EDF")
@@ -85,8 +86,8 @@ fn parameters_are_set_on_the_command_line() {
         ("slack-ms=-1", "slack-ms \"-1\" is not a number in 0.."),
         ("slack=1", "no parameter \"slack\": this policy has slack-ms"),
     ] {
-        let said = failed(&xserver(&socket).args(["EDF", "--set", set]).output().unwrap());
-        assert!(said.contains(set) && said.contains(why), "{said}");
+        let message = failed(&xserver(&socket).args(["EDF", "--set", set]).output().unwrap());
+        assert!(message.contains(set) && message.contains(why), "{message}");
     }
 }
 
@@ -95,15 +96,15 @@ fn starving_client_runs_briefly() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
     let mut command = xserver(&socket);
-    // Without the guard, which would let all clients run.
+    // The progress guard is off, because it would let all clients run.
     command.env("XSCHED_STARVATION_MS", "100").env("XSCHED_TEST", "no-guard");
     let (mut child, ..) = started(&mut command);
     let (mut low, mut high) = (Client::with_queue(&socket, "low", 0), Client::with_queue(&socket, "high", 1));
     low.ready(0);
     high.ready(0);
     for _ in 0..2 {
-        wait_for("the low one is suspended", || !low.runs());
-        wait_for("and runs for a moment", || low.runs() && !high.runs());
+        wait_for("the low client is suspended", || !low.runs());
+        wait_for("the low client runs for a moment", || low.runs() && !high.runs());
     }
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());
@@ -113,24 +114,24 @@ fn starving_client_runs_briefly() {
 fn errors_are_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
-    let said = failed(&xserver(&socket).arg("FIFO").output().unwrap());
-    assert!(said.contains("no policy \"FIFO\"") && said.contains("HPF"), "{said}");
-    let said = failed(&xserver(&socket).args(["HPF", "../x"]).output().unwrap());
-    assert!(said.contains("is not the name of an instance"), "{said}");
-    let said = failed(&xserver(Path::new("/proc/no/s.sock")).output().unwrap());
-    assert!(said.contains("cannot create the directory /proc/no"), "{said}");
+    let message = failed(&xserver(&socket).arg("FIFO").output().unwrap());
+    assert!(message.contains("no policy \"FIFO\"") && message.contains("HPF"), "{message}");
+    let message = failed(&xserver(&socket).args(["HPF", "../x"]).output().unwrap());
+    assert!(message.contains("is not the name of an instance"), "{message}");
+    let message = failed(&xserver(Path::new("/proc/no/s.sock")).output().unwrap());
+    assert!(message.contains("cannot create the directory /proc/no"), "{message}");
 
     let (mut child, ..) = started(&mut xserver(&socket));
-    let said = failed(&xserver(&socket).output().unwrap());
+    let message = failed(&xserver(&socket).output().unwrap());
     assert!(
-        said.contains(&format!("already listens on {} (process {})", socket.display(), child.id())),
-        "{said}"
+        message.contains(&format!("already listens on {} (process {})", socket.display(), child.id())),
+        "{message}"
     );
     // A killed server leaves its socket, which the next one replaces.
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(socket.exists());
-    let (mut child, line, _said) = started(&mut xserver(&socket));
+    let (mut child, line, _stderr) = started(&mut xserver(&socket));
     assert!(line.contains("ready"), "{line}");
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());
@@ -140,17 +141,17 @@ fn errors_are_one_line() {
 fn log_level_is_respected_and_a_closed_log_is_ignored() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
-    let (mut child, line, mut said) = started(xserver(&socket).env("XSCHED_LOG_LEVEL", "error"));
+    let (mut child, line, mut stderr) = started(xserver(&socket).env("XSCHED_LOG_LEVEL", "error"));
     assert!(line.contains("ready"), "{line}");
     drop(Client::new(&socket, "one"));
     signal(&child, libc::SIGTERM);
     child.wait().unwrap();
     let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
+    stderr.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
 
-    let (mut child, _, said) = started(&mut xserver(&socket));
-    drop(said);
+    let (mut child, _, stderr) = started(&mut xserver(&socket));
+    drop(stderr);
     for _ in 0..10 {
         drop(Client::new(&socket, "one"));
     }
@@ -159,8 +160,7 @@ fn log_level_is_respected_and_a_closed_log_is_ignored() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Shared pages are files: without room for them a client is refused, and the server goes on (B4 of the
-/// field).
+/// The shared pages are files. A server whose limit leaves no room for them refuses the client and goes on.
 #[test]
 fn limit_of_file_sizes_does_not_end_the_server() {
     let directory = tempfile::tempdir().unwrap();
@@ -168,19 +168,19 @@ fn limit_of_file_sizes_does_not_end_the_server() {
     let mut command = xserver(&socket);
     let limit = || {
         let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        // SAFETY: a structure that lives through the call; the child alone.
+        // SAFETY: the structure lives through the call, which changes only the child.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none) }, 0);
         Ok(())
     };
-    // SAFETY: one system call.
+    // SAFETY: between fork and exec the child makes one system call.
     unsafe { command.pre_exec(limit) };
     let (mut child, ..) = started(&mut command);
     let client = UnixStream::connect(&socket).unwrap();
     (&client).write_all(&ToServer::Hello { pid: 1, name: "one".to_owned() }.encode()).unwrap();
-    let mut said = Vec::new();
-    (&client).read_to_end(&mut said).unwrap();
+    let mut bytes = Vec::new();
+    (&client).read_to_end(&mut bytes).unwrap();
     let mut decoder = Decoder::new(REPLY_LIMIT);
-    decoder.push(&said);
+    decoder.push(&bytes);
     let refused = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
     assert!(
         matches!(&refused, ToClient::Refused { reason } if reason.contains("File too large")),

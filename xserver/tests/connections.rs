@@ -87,7 +87,7 @@ fn client_that_breaks_a_rule_loses_only_its_own_connection() {
         wait_for(case, || is_closed(&socket));
         assert!(!is_closed(&bystander.socket), "{case}");
     }
-    wait_for("only the bystander is left", || server.list().clients.len() == 1);
+    wait_for("only the bystander is connected", || server.list().clients.len() == 1);
     bystander.ready(0);
     assert!(bystander.runs());
 }
@@ -112,18 +112,18 @@ fn client_of_another_version_gets_the_reason() {
 fn queues_are_created_and_destroyed() {
     let server = Running::new();
     let client = Client::new(&server.path, "one");
-    // All slots.
+    // One queue in every slot.
     for slot in 0..SLOTS as u32 {
         client.create(u64::from(slot) + 1, slot, slot % 8, 0);
     }
-    wait_for("all queues", || server.list().clients[0].queues.len() == SLOTS);
+    wait_for("all queues are listed", || server.list().clients[0].queues.len() == SLOTS);
     for queue in 3..=SLOTS as u64 {
         client.say(&ToServer::QueueDestroyed { queue: QueueId(queue) });
     }
     client.say(&ToServer::Priority { queue: QueueId(2), priority: Priority::MAX });
     client.create(9_999, 7, 3, -5);
     let last = || server.list().clients[0].queues.last().map(|queue| queue.id().0) == Some(9_999);
-    wait_for("the last word", last);
+    wait_for("the last queue is listed", last);
     let queues = server.list().clients.remove(0).queues;
     let seen: Vec<_> = queues.iter().map(|queue| (queue.id().0, queue.status.priority.get())).collect();
     assert_eq!(seen, [(1, 0), (2, 255), (9_999, -5)]);
@@ -157,10 +157,10 @@ fn peer_that_takes_no_reply_delays_no_other() {
     for slot in 0..SLOTS as u32 {
         client.create(u64::from(slot) + 1, slot, 1, 0);
     }
-    wait_for("all queues", || server.list().clients[0].queues.len() == SLOTS);
+    wait_for("all queues are listed", || server.list().clients[0].queues.len() == SLOTS);
     let mut lazy = UnixStream::connect(&server.path).unwrap();
     lazy.set_nonblocking(true).unwrap();
-    // Without reading replies, until the server stops reading requests.
+    // Sends requests and reads no replies, until the server reads no further requests.
     let question = Frame::encode(REQUEST, b"\"list\"");
     let start = std::time::Instant::now();
     while lazy.write_all(&question.repeat(64)).is_ok() {
@@ -176,12 +176,12 @@ fn number_of_connections_is_bounded() {
     let client = Client::with_queue(&server.path, "first", 0);
     // Both ends use descriptors of this process; starting the server has raised the limit.
     let sockets: Vec<_> = (0..1_100).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
-    wait_for("the last one is refused", || is_closed(sockets.last().unwrap()));
+    wait_for("the last connection is refused", || is_closed(sockets.last().unwrap()));
     let refused = sockets.iter().map(is_closed).filter(|closed| *closed).count();
     assert_eq!(refused, 1_100 - 1_023);
     assert!(client.runs() && !is_closed(&client.socket));
     drop(sockets);
-    wait_for("there is room again", || {
+    wait_for("a new connection is accepted", || {
         let mut socket = UnixStream::connect(&server.path).unwrap();
         socket.write_all(&Frame::encode(REQUEST, b"\"list\"")).is_ok() && {
             let mut bytes = [0; 64];
@@ -205,34 +205,34 @@ fn second_server_at_an_endpoint_is_refused() {
 fn unused_server_ends() {
     let unused = Unused { first: Duration::from_millis(50), last: Duration::from_millis(20) };
     let server = Running::with(Settings::default(), Some(unused));
-    wait_for("nobody came", || server.has_ended());
+    wait_for("a server without a first client ends", || server.has_ended());
 
     let unused = Unused { first: Duration::from_secs(3_600), last: Duration::from_millis(20) };
     let server = Running::with(Settings::default(), Some(unused));
     let client = Client::with_queue(&server.path, "one", 0);
     server.wait_for_clients(1);
-    // Longer than the limit for an unused server.
+    // The wait is longer than the limit for a server without clients.
     let deadline = || client.page.deadline.load(std::sync::atomic::Ordering::SeqCst);
     let before = deadline();
     wait_for("the lease is renewed", || deadline() > before + 50_000_000);
     assert!(!server.has_ended());
     drop(client);
-    wait_for("its last client has gone", || server.has_ended());
+    wait_for("a server without its last client ends", || server.has_ended());
 }
 
-/// Only the part that needs no driver; `tests/tests/outside.rs` has the rest.
+/// Covers the requests that need no driver; `tests/tests/outside.rs` has the rest.
 #[test]
 fn requests_for_unknown_processes_are_answered() {
     let server = Running::new();
     let mut socket = UnixStream::connect(&server.path).unwrap();
     let pid = protocol::ids::Pid(i32::MAX.cast_unsigned());
-    let nobody = Reply::Error("there is no process 2147483647".to_owned());
-    assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: vec![] }), nobody);
+    let no_process = Reply::Error("there is no process 2147483647".to_owned());
+    assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: vec![] }), no_process);
     let many = vec![u32::MAX; protocol::outside::QUEUES];
-    assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: many }), nobody);
-    let nothing = Reply::Error("this server has suspended no queue of process 2147483647".to_owned());
-    assert_eq!(ask_on(&mut socket, &Request::Release { pid, queues: vec![1] }), nothing);
-    let unseen = Reply::Snapshot(protocol::outside::Snapshot { pid, queues: None });
-    assert_eq!(ask_on(&mut socket, &Request::Snapshot { pid }), unseen);
+    assert_eq!(ask_on(&mut socket, &Request::Hold { pid, queues: many }), no_process);
+    let no_queue = Reply::Error("this server has suspended no queue of process 2147483647".to_owned());
+    assert_eq!(ask_on(&mut socket, &Request::Release { pid, queues: vec![1] }), no_queue);
+    let unknown = Reply::Snapshot(protocol::outside::Snapshot { pid, queues: None });
+    assert_eq!(ask_on(&mut socket, &Request::Snapshot { pid }), unknown);
     assert!(server.list().held.is_empty());
 }

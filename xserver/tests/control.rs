@@ -48,7 +48,7 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
     assert_eq!(all.policies, named::all());
     assert_eq!(in_force(&server), [ruling("HPF", None)]);
     let _client = Client::with_queue(&server.path, "one", 0);
-    wait_for("its device is known", || policies(&server).devices == [DeviceId(1)]);
+    wait_for("the device of the client is listed", || policies(&server).devices == [DeviceId(1)]);
     for policy in &all.policies {
         let values = policy.parameters.iter().map(|one| (one.name.clone(), one.min)).collect();
         let order = PolicyOrder { values, ..ruling(&policy.name.to_lowercase(), Some(7)) };
@@ -83,9 +83,9 @@ fn work_is_not_lost_while_policies_change() {
         let mut done = 0;
         while done < COMMANDS || !changed.load(SeqCst) {
             client.ready(0);
-            wait_for("its permission", || {
+            wait_for("the client may run", || {
                 let word = client.page.word.load(SeqCst);
-                assert!((1..=3).contains(&(word >> 8 & 0xff)), "no level: {word:#x}");
+                assert!((1..=3).contains(&(word >> 8 & 0xff)), "the word has no preemption level: {word:#x}");
                 word & 1 != 0
             });
             done += 1;
@@ -120,7 +120,7 @@ fn two(server: &Running) -> (Client, Client) {
     high.create(2, 0, 1, 10);
     low.ready(0);
     high.ready(0);
-    wait_for("the low one is suspended", || !low.runs());
+    wait_for("the low client is suspended", || !low.runs());
     (low, high)
 }
 
@@ -128,8 +128,8 @@ fn of(queue: u64) -> Target {
     Target { pid: None, queue: Some(QueueId(queue)) }
 }
 
-fn hint(of: Target, said: &[HintUpdate]) -> Request {
-    Request::Hint { of, said: said.to_vec() }
+fn hint(of: Target, updates: &[HintUpdate]) -> Request {
+    Request::Hint { of, said: updates.to_vec() }
 }
 
 #[test]
@@ -137,12 +137,12 @@ fn hint_changes_the_running_client() {
     let server = Running::new();
     let (low, high) = two(&server);
     done(&server, &hint(of(1), &[HintUpdate::Priority(Priority::MAX)]));
-    wait_for("it is the other one's turn", || low.runs() && !high.runs());
+    wait_for("the low client runs in place of the high one", || low.runs() && !high.runs());
     let clients = server.list().clients;
     let Reason::Outranked { by, .. } = clients[1].permit.reason else { panic!("{clients:?}") };
     assert_eq!(by.queue, QueueId(1));
     assert_eq!(clients[1].reason, format!("queue 1 of pid {} has priority 255 > 10", std::process::id()));
-    // The list has the time of the change.
+    // The list shows when each permission changed.
     assert!(server.list().server.now >= clients[1].since && clients[1].since >= clients[0].since);
 }
 
@@ -154,14 +154,14 @@ fn last_hint_of_a_kind_counts() {
     let status = || server.list().clients[0].queues[0].status;
     let own = QueueHints { utilization: share(30), ..QueueHints::default() };
     low.say(&ToServer::QueueHints { queue: QueueId(1), hints: own });
-    wait_for("its hint is there", || status().hints == own);
+    wait_for("the hint is listed", || status().hints == own);
     let deadline_us = NonZeroU64::new(900);
     done(&server, &hint(of(1), &[HintUpdate::Deadline(deadline_us), HintUpdate::Utilization(share(70))]));
     assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
     // Another hint of the client does not change the earlier ones.
     let own = QueueHints { preemptible: false, ..own };
     low.say(&ToServer::QueueHints { queue: QueueId(1), hints: own });
-    wait_for("its hint is there", || !status().hints.preemptible);
+    wait_for("the hint is listed", || !status().hints.preemptible);
     assert_eq!(status().hints, QueueHints { utilization: share(70), deadline_us, ..own });
 
     let before = server.list().server.now;
@@ -169,7 +169,10 @@ fn last_hint_of_a_kind_counts() {
     let hints = status().hints;
     let arrival = hints.arrival.unwrap();
     assert!(hints.deadline_us.is_none());
-    assert!(arrival >= before.after(std::time::Duration::from_secs(1)), "by the server's clock");
+    assert!(
+        arrival >= before.after(std::time::Duration::from_secs(1)),
+        "the arrival is a time of the server's clock"
+    );
 }
 
 #[test]
@@ -180,10 +183,10 @@ fn hints_apply_to_a_process_or_to_all() {
     let hints = || server.list().clients.iter().map(|client| client.hints).collect::<Vec<_>>();
     let own = ProcessHints { job: NonZeroU64::new(3), ..ProcessHints::default() };
     low.say(&ToServer::ProcessHints { hints: own });
-    // The nice value is that of this process, whatever it was started with.
-    wait_for("its hint is there", || hints()[0] == ProcessHints { nice: hints()[0].nice, ..own });
+    // The server adds the nice value of this process.
+    wait_for("the hint is listed", || hints()[0] == ProcessHints { nice: hints()[0].nice, ..own });
     done(&server, &hint(pid, &[HintUpdate::Window, HintUpdate::Job(NonZeroU64::new(4))]));
-    // Both clients are this process.
+    // Both clients belong to this process.
     assert!(hints().iter().all(|hints| hints.window && hints.job == NonZeroU64::new(4)));
     done(&server, &hint(of(2), &[HintUpdate::Window]));
     assert_eq!(hints().iter().map(|hints| hints.window).collect::<Vec<_>>(), [false, true]);
@@ -194,7 +197,7 @@ fn hints_apply_to_a_process_or_to_all() {
     server.wait_for_clients(3);
     assert!(
         hints().iter().all(|hints| hints.timeslice == Some(slice)),
-        "also for a client that connects later"
+        "the hint applies also to a client that connects later"
     );
 }
 
@@ -203,8 +206,8 @@ fn hint_without_a_matching_target_is_refused() {
     let server = Running::new();
     let (_low, high) = two(&server);
     let me = Pid(std::process::id());
-    let said = [HintUpdate::Priority(Priority::DEFAULT)];
-    let why = |of| refused(&server, &hint(of, &said));
+    let updates = [HintUpdate::Priority(Priority::DEFAULT)];
+    let why = |of| refused(&server, &hint(of, &updates));
     assert!(why(of(9)).starts_with("no connected program has a queue 9"));
     assert_eq!(why(Target::default()), "specify a process or a queue for these hints");
     let gone = Target { pid: Some(Pid(1)), queue: None };
@@ -213,7 +216,7 @@ fn hint_without_a_matching_target_is_refused() {
     assert_eq!(why(other), format!("process {me} has no queue 9 (it has 1, 2)"));
     assert_eq!(refused(&server, &hint(of(1), &[])), "the request contains no hint");
     high.create(1, 1, 1, 10);
-    wait_for("it has two", || server.list().clients[1].queues.len() == 2);
+    wait_for("the high client has two queues", || server.list().clients[1].queues.len() == 2);
     let why = why(of(1));
     assert_eq!(why, format!("several programs have a queue 1: specify --pid ({me} low, {me} high)"));
 }

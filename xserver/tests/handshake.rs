@@ -1,9 +1,10 @@
-//! Every interleaving of the handshake about readiness (stateright). A client writes its state, then reads
-//! its event mask. The server reads the states, decides by the real policies, writes the event masks by the
-//! real rules, and reads the states again. Policies and hints can change meanwhile.
+//! Every interleaving of the handshake about readiness (stateright). A client writes the state of its queue,
+//! then reads its event mask. The server reads the states, decides by the real policies, writes the event
+//! masks by the real rules, and reads again the states of each client whose mask has grown. Policies and
+//! hints can change meanwhile.
 //!
-//! Time is abstract: a queue that turned idle lingers until a step ends that, and the timer of the server can
-//! fire after it has seen a lingering queue. There is no heartbeat, which would hide lost events.
+//! Time is abstract. A queue that turned idle lingers until an action ends that. The server's timer can fire
+//! after the server has seen a lingering queue. The model has no heartbeat, which would hide lost events.
 
 mod rules;
 
@@ -30,31 +31,31 @@ enum State {
     Idle,
 }
 
-/// The thread of a queue: it has written the state but not read the event mask; or, in the wrong order, has
-/// read but not written.
+/// The thread of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Thread {
-    Between,
-    Written,
-    Looked { wanted: bool },
+    /// It is between two changes of the state.
+    Idle,
+    /// It has written the state and not yet read the event mask.
+    Wrote,
+    /// It has read the event mask and not yet written the state. Only under
+    /// [`Order::ReadsBeforeWriting`].
+    ReadMask { wanted: bool },
 }
 
+/// The next step of the server. `missed`: it has missed an event in this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Server {
-    Rests,
-    /// Reads this queue next.
-    Looks(usize),
-    /// Writes the event mask of this client next.
-    Wants {
-        client: usize,
-        missed: bool,
-    },
-    /// Reads the queues of this client again.
-    LooksAgain {
-        client: usize,
-        missed: bool,
-    },
-    Permits,
+    /// It waits for an event.
+    Idle,
+    /// It reads this queue.
+    ReadsQueue(usize),
+    /// It writes the event mask of this client.
+    WritesMask { client: usize, missed: bool },
+    /// It reads the queues of this client again.
+    ReadsAgain { client: usize, missed: bool },
+    /// It stores all permissions.
+    StoresPermissions,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -63,16 +64,18 @@ struct World {
     threads: Vec<Thread>,
     event_mask: Vec<u32>,
     runs: Vec<bool>,
-    /// True if an eventfd was written.
+    /// True if a client has notified the server by its eventfd.
     woken: bool,
-    /// The index of the setting in force, the index that the server knows, and true if it has changed in this
-    /// round.
+    /// The index of the setting in force.
     setting: usize,
+    /// The index of the setting that the server has applied.
     known: usize,
+    /// True if the server has applied a new setting in this round.
     is_new: bool,
     /// True if the server has seen a lingering queue.
     timer: bool,
     server: Server,
+    /// The states of the queues as the server has last read them.
     seen: Vec<State>,
     /// The decided event masks and permissions.
     to_publish: Vec<u32>,
@@ -81,13 +84,14 @@ struct World {
 
 impl World {
     /// Returns true if the server has nothing to do.
-    fn rests(&self) -> bool {
-        self.server == Server::Rests && !self.woken && !self.timer && self.known == self.setting
+    fn is_idle(&self) -> bool {
+        self.server == Server::Idle && !self.woken && !self.timer && self.known == self.setting
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
+    /// The thread of this queue makes its next step.
     Thread(usize),
     LingerEnds(usize),
     /// The next setting takes effect.
@@ -95,20 +99,21 @@ enum Action {
     Server,
 }
 
+/// The order of steps: the real one, or a mutation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     Real,
     /// The server does not read again after it has written the event masks.
-    NoSecondLook,
+    NoSecondRead,
     /// The client reads the event mask before it writes.
-    LooksBeforeWriting,
+    ReadsBeforeWriting,
     /// The server notes a new setting, but decides only at the next event.
-    OnlyNotes,
+    NoDecisionAfterChange,
     /// After a new setting the server writes only the permissions.
-    KeepsWants,
+    KeepsMasks,
 }
 
-/// Client, device and priority of each queue.
+/// The client, the device and the priority of each queue.
 type Gangs = Vec<(usize, u32, i64)>;
 
 /// A policy with hints.
@@ -212,21 +217,21 @@ impl Handshake {
         };
         let state = world.queues[place];
         world.threads[place] = match world.threads[place] {
-            Thread::Between if self.order == Order::LooksBeforeWriting => {
-                Thread::Looked { wanted: wanted(world, turned(state)) }
+            Thread::Idle if self.order == Order::ReadsBeforeWriting => {
+                Thread::ReadMask { wanted: wanted(world, turned(state)) }
             }
-            Thread::Between => {
+            Thread::Idle => {
                 world.queues[place] = turned(state);
-                Thread::Written
+                Thread::Wrote
             }
-            Thread::Written => {
+            Thread::Wrote => {
                 world.woken |= wanted(world, state);
-                Thread::Between
+                Thread::Idle
             }
-            Thread::Looked { wanted } => {
+            Thread::ReadMask { wanted } => {
                 world.queues[place] = turned(state);
                 world.woken |= wanted;
-                Thread::Between
+                Thread::Idle
             }
         };
     }
@@ -234,56 +239,56 @@ impl Handshake {
     fn server(&self, world: &mut World) {
         let last = self.clients() - 1;
         let after = |client: usize, missed: bool| match (client == last, missed) {
-            (false, _) => Server::Wants { client: client + 1, missed },
-            (true, true) => Server::Looks(0),
-            (true, false) => Server::Permits,
+            (false, _) => Server::WritesMask { client: client + 1, missed },
+            (true, true) => Server::ReadsQueue(0),
+            (true, false) => Server::StoresPermissions,
         };
         world.server = match world.server {
-            Server::Rests => {
+            Server::Idle => {
                 world.is_new = world.known != world.setting;
                 world.known = world.setting;
-                if self.order == Order::OnlyNotes && !world.woken && !world.timer {
+                if self.order == Order::NoDecisionAfterChange && !world.woken && !world.timer {
                     return;
                 }
                 world.woken = false;
                 world.timer = false;
-                Server::Looks(0)
+                Server::ReadsQueue(0)
             }
-            Server::Looks(place) => {
+            Server::ReadsQueue(place) => {
                 world.seen[place] = world.queues[place];
                 if place + 1 < self.queues.len() {
-                    Server::Looks(place + 1)
+                    Server::ReadsQueue(place + 1)
                 } else {
                     (world.to_run, world.to_publish) = self.decisions[world.known][&world.seen].clone();
                     match self.order {
-                        Order::KeepsWants if world.is_new => Server::Permits,
-                        _ => Server::Wants { client: 0, missed: false },
+                        Order::KeepsMasks if world.is_new => Server::StoresPermissions,
+                        _ => Server::WritesMask { client: 0, missed: false },
                     }
                 }
             }
-            Server::Wants { client, missed } => {
+            Server::WritesMask { client, missed } => {
                 let more = world.to_publish[client] & !world.event_mask[client] != 0;
                 world.event_mask[client] = world.to_publish[client];
-                if more && self.order != Order::NoSecondLook {
-                    Server::LooksAgain { client, missed }
+                if more && self.order != Order::NoSecondRead {
+                    Server::ReadsAgain { client, missed }
                 } else {
                     after(client, missed)
                 }
             }
-            Server::LooksAgain { client, missed } => {
+            Server::ReadsAgain { client, missed } => {
                 let own = (0..self.queues.len()).filter(|place| self.queues[*place].0 == client);
-                let news = own.fold(false, |news, place| {
+                let changed = own.fold(false, |changed, place| {
                     let old = std::mem::replace(&mut world.seen[place], world.queues[place]);
-                    news || old != world.queues[place]
+                    changed || old != world.queues[place]
                 });
-                after(client, missed || news)
+                after(client, missed || changed)
             }
-            Server::Permits => {
+            Server::StoresPermissions => {
                 world.runs.clone_from(&world.to_run);
                 world.timer = world.seen.contains(&State::Lingering);
                 // Cleared, so that equal worlds compare equal.
                 (world.to_run, world.to_publish, world.is_new) = (Vec::new(), Vec::new(), false);
-                Server::Rests
+                Server::Idle
             }
         };
     }
@@ -298,7 +303,7 @@ impl Model for Handshake {
         let (runs, event_mask) = self.decisions[0][&queues].clone();
         vec![World {
             seen: queues.clone(),
-            threads: vec![Thread::Between; queues.len()],
+            threads: vec![Thread::Idle; queues.len()],
             queues,
             event_mask,
             runs,
@@ -307,7 +312,7 @@ impl Model for Handshake {
             known: 0,
             is_new: false,
             timer: false,
-            server: Server::Rests,
+            server: Server::Idle,
             to_publish: Vec::new(),
             to_run: Vec::new(),
         }]
@@ -323,7 +328,7 @@ impl Model for Handshake {
         if world.setting + 1 < self.decisions.len() {
             actions.push(Action::NextSetting);
         }
-        if !world.rests() {
+        if !world.is_idle() {
             actions.push(Action::Server);
         }
     }
@@ -343,7 +348,7 @@ impl Model for Handshake {
         vec![
             // When no event is pending, every client with work has the permission that the policy gives now.
             Property::always("no event is lost", |model: &Self, world: &World| {
-                if !world.rests() || world.threads.iter().any(|thread| *thread != Thread::Between) {
+                if !world.is_idle() || world.threads.iter().any(|thread| *thread != Thread::Idle) {
                     return true;
                 }
                 let (runs, _) = &model.decisions[world.setting][&world.queues];
@@ -353,24 +358,24 @@ impl Model for Handshake {
                 })
             }),
             Property::sometimes("a client is suspended", |_, world: &World| world.runs.contains(&false)),
-            Property::sometimes("silence", |_, world: &World| {
-                world.server == Server::Rests && world.queues.contains(&State::Ready) && !world.woken
+            Property::sometimes("the server waits while a queue is ready", |_, world: &World| {
+                world.server == Server::Idle && world.queues.contains(&State::Ready) && !world.woken
             }),
         ]
     }
 }
 
-/// A low and a high client on one device.
+/// A client of low priority and one of high priority on one device.
 fn two() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 0), (1, 1, 9)]
 }
 
-/// A gang with two priorities, and a client between them.
+/// A client with queues of a low and a high priority, and one with a priority between them.
 fn gang() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 5), (1, 1, 0), (1, 1, 9)]
 }
 
-/// A chain of clients over two devices.
+/// Two clients that share one device. One of them has a queue on a second device too.
 fn chain() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 9), (1, 1, 5), (1, 2, 5)]
 }
@@ -384,7 +389,7 @@ fn no_event_is_lost_under_the_default_policy() {
     }
 }
 
-/// Policies without memory, whose decisions can be computed in advance.
+/// Policies without memory. Their decisions can be computed in advance.
 const WITHOUT_MEMORY: [PolicyKind; 5] =
     [PolicyKind::Hpf, PolicyKind::Hhpf, PolicyKind::Chpf, PolicyKind::Kedf, PolicyKind::Lax];
 
@@ -392,7 +397,8 @@ fn without_memory() -> impl Iterator<Item = &'static Row> + Clone {
     WITHOUT_MEMORY.iter().filter_map(|kind| registry::find(*kind))
 }
 
-/// Hints of two clients. All queues are ready for a second: one is critical already, the other is not yet.
+/// The hints for two queues that have been ready for almost a second. By these hints one is critical already,
+/// and the other is not.
 fn late_and_early() -> [QueueHints; 2] {
     let priority = |number| Priority::try_from(number).unwrap();
     let hints = |deadline_us, us, lax, critical| QueueHints {
@@ -433,7 +439,7 @@ fn no_event_is_lost_under_other_policies() {
     }
 }
 
-/// Pairs of policies.
+/// Returns each policy without memory with another one.
 fn pairs() -> impl Iterator<Item = [&'static Row; 2]> {
     without_memory().zip(without_memory().cycle().skip(1)).map(|(one, next)| [one, next])
 }
@@ -457,7 +463,7 @@ fn no_event_is_lost_while_policies_and_hints_change() {
 
 #[test]
 fn events_are_lost_in_another_order() {
-    for order in [Order::NoSecondLook, Order::LooksBeforeWriting] {
+    for order in [Order::NoSecondRead, Order::ReadsBeforeWriting] {
         let checker = Handshake::new(two(), order).checker().spawn_bfs().join();
         assert!(checker.discovery("no event is lost").is_some(), "{order:?}");
     }
@@ -469,7 +475,7 @@ fn events_are_lost_if_a_new_setting_is_applied_partially() {
     let [one, other] = hinted(&Setting::plain(kedf, &two()));
     let hpf = Setting::plain(registry::DEFAULT, &two());
     let equal = Setting::plain(registry::find(PolicyKind::Chpf).unwrap(), &two());
-    for order in [Order::OnlyNotes, Order::KeepsWants] {
+    for order in [Order::NoDecisionAfterChange, Order::KeepsMasks] {
         for settings in [[one.clone(), other.clone()], [equal.clone(), hpf.clone()]] {
             let checker = Handshake::under(&settings, two(), order).checker().spawn_bfs().join();
             let kinds = settings.map(|setting| setting.policy.kind);

@@ -1,11 +1,11 @@
-//! Every interleaving of leases (stateright): a server that renews leases, hangs, continues, dies and is
-//! restarted; and the agent and listener threads of a client, which follow `protocol::page`, and one of which
-//! can be killed. Time advances in heartbeats.
+//! Every interleaving of leases (stateright). A server renews leases, hangs, continues, dies and is
+//! restarted. The agent and the listener of a client follow the rules of `protocol::page`; one of the two
+//! threads can be killed. Time advances in heartbeats.
 
 use protocol::page::{HEARTBEAT, LEASE};
 use stateright::{Checker, Model, Property};
 
-/// The ticks of a lease.
+/// The length of a lease in ticks.
 const TICKS: u8 = (LEASE.as_nanos() / HEARTBEAT.as_nanos()) as u8;
 /// The last tick of the model.
 const END: u8 = 3 * TICKS;
@@ -13,19 +13,21 @@ const END: u8 = 3 * TICKS;
 /// The state of the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Client {
-    /// It follows the page of this handshake.
+    /// It follows the page of the handshake with this number.
     Follows(u8),
-    /// It runs without a server. The page of this handshake was the last.
+    /// It runs without a server. The last page was that of the handshake with this number.
     Open(u8),
 }
 
-/// One page, as the server has written it.
+/// A server's page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Page {
     handshake: u8,
     run: bool,
+    /// The tick at which the lease ends.
     deadline: u8,
-    beat: u8,
+    /// The tick of the last heartbeat.
+    heartbeat: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,15 +37,15 @@ struct World {
     hangs: bool,
     /// True if the server has ever been silent.
     failed: bool,
-    /// The page as the server has written it.
+    /// The page of the last handshake.
     page: Page,
     connected: bool,
     client: Client,
     /// True if the listener has seen the end of the lease and given permission, but the agent has not ended
     /// the connection yet.
     opened: bool,
-    /// The next check of the lease by each thread; none for a thread that was killed.
-    looks: [Option<u8>; 2],
+    /// The tick of each thread's next check of the lease; none for a thread that was killed.
+    checks: [Option<u8>; 2],
 }
 
 /// The client's threads.
@@ -53,21 +55,32 @@ const LISTENER: usize = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Tick,
-    Beat,
+    /// The server renews the lease.
+    Heartbeat,
+    /// The server stores a permission: true to run, false to suspend.
     Permit(bool),
+    /// The server hangs.
     Hang,
-    GoOn,
+    /// The hung server continues.
+    Continue,
+    /// The server dies.
     Die,
+    /// A new server starts.
     Start,
-    Look(usize),
+    /// A thread of the client checks the lease.
+    Check(usize),
+    /// A thread of the client is killed.
     Kill(usize),
-    HearEnd,
+    /// The agent sees that its connection has ended.
+    SeeDisconnect,
+    /// The agent connects to the server.
     Connect,
 }
 
 struct Lease {
-    /// True for each thread that checks the lease. Without it the agent has only its socket.
-    looks: [bool; 2],
+    /// True for each thread that checks the lease. An agent that does not check it sees only the end of its
+    /// connection.
+    checks: [bool; 2],
 }
 
 impl World {
@@ -85,7 +98,7 @@ impl Model for Lease {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let page = Page { handshake: 1, run: true, deadline: TICKS, beat: 0 };
+        let page = Page { handshake: 1, run: true, deadline: TICKS, heartbeat: 0 };
         vec![World {
             now: 0,
             alive: true,
@@ -95,48 +108,49 @@ impl Model for Lease {
             connected: true,
             client: Client::Follows(1),
             opened: false,
-            looks: [Some(TICKS); 2],
+            checks: [Some(TICKS); 2],
         }]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         let follows = matches!(world.client, Client::Follows(_));
-        let beats = world.serves() && world.connected;
-        let beat_due = beats && world.now > world.page.beat;
+        let renews = world.serves() && world.connected;
+        let heartbeat_due = renews && world.now > world.page.heartbeat;
         // A listener that has given permission has ended.
-        let looks = |thread: usize| {
-            let at = world.looks[thread].filter(|_| self.looks[thread] && follows);
+        let next_check = |thread: usize| {
+            let at = world.checks[thread].filter(|_| self.checks[thread] && follows);
             at.filter(|_| thread == AGENT || !world.opened)
         };
-        let has_agent = world.looks[AGENT].is_some();
-        let look_due = [AGENT, LISTENER].iter().any(|&thread| looks(thread).is_some_and(|at| world.now > at));
-        // A running thread or server acts within a tick when due.
-        if world.now < END && !beat_due && !look_due {
+        let has_agent = world.checks[AGENT].is_some();
+        let check_due =
+            [AGENT, LISTENER].iter().any(|&thread| next_check(thread).is_some_and(|at| world.now > at));
+        // Time advances only when nothing is due: a running thread or server acts within a tick.
+        if world.now < END && !heartbeat_due && !check_due {
             actions.push(Action::Tick);
         }
-        if beat_due {
-            actions.push(Action::Beat);
+        if heartbeat_due {
+            actions.push(Action::Heartbeat);
         }
-        if beats {
+        if renews {
             actions.push(Action::Permit(!world.page.run));
         }
         if world.serves() {
             actions.push(Action::Hang);
         }
         if world.alive && world.hangs {
-            actions.push(Action::GoOn);
+            actions.push(Action::Continue);
         }
         actions.push(if world.alive { Action::Die } else { Action::Start });
         for thread in [AGENT, LISTENER] {
-            if looks(thread).is_some_and(|at| world.now >= at || thread == AGENT && world.opened) {
-                actions.push(Action::Look(thread));
+            if next_check(thread).is_some_and(|at| world.now >= at || thread == AGENT && world.opened) {
+                actions.push(Action::Check(thread));
             }
-            if follows && world.looks.iter().all(Option::is_some) {
+            if follows && world.checks.iter().all(Option::is_some) {
                 actions.push(Action::Kill(thread));
             }
         }
         if follows && has_agent && !world.connected {
-            actions.push(Action::HearEnd);
+            actions.push(Action::SeeDisconnect);
         }
         // A hung server accepts no handshake, and the agent does not wait for it.
         if !follows && has_agent && world.serves() && world.page.handshake < 4 {
@@ -148,34 +162,34 @@ impl Model for Lease {
         let mut next = world.clone();
         match action {
             Action::Tick => next.now += 1,
-            Action::Beat => (next.page.beat, next.page.deadline) = (world.now, world.now + TICKS),
+            Action::Heartbeat => (next.page.heartbeat, next.page.deadline) = (world.now, world.now + TICKS),
             Action::Permit(run) => next.page.run = run,
             Action::Hang => (next.hangs, next.failed) = (true, true),
-            // It renews the lease at once, on a page that may be unused by now.
-            Action::GoOn => {
+            // The server renews the lease at once, even if no client follows the page any more.
+            Action::Continue => {
                 next.hangs = false;
-                (next.page.beat, next.page.deadline) = (world.now, world.now + TICKS);
+                (next.page.heartbeat, next.page.deadline) = (world.now, world.now + TICKS);
             }
             Action::Die => {
                 (next.alive, next.hangs, next.failed, next.connected) = (false, false, true, false)
             }
             Action::Start => next.alive = true,
-            Action::Look(AGENT) if world.opened || world.now > world.page.deadline => {
+            Action::Check(AGENT) if world.opened || world.now > world.page.deadline => {
                 next.client = Client::Open(world.page.handshake);
                 (next.connected, next.opened) = (false, false);
             }
-            Action::Look(LISTENER) if world.now > world.page.deadline => next.opened = true,
-            Action::Look(thread) => next.looks[thread] = Some(world.page.deadline),
-            Action::Kill(thread) => next.looks[thread] = None,
-            Action::HearEnd => {
+            Action::Check(LISTENER) if world.now > world.page.deadline => next.opened = true,
+            Action::Check(thread) => next.checks[thread] = Some(world.page.deadline),
+            Action::Kill(thread) => next.checks[thread] = None,
+            Action::SeeDisconnect => {
                 (next.client, next.opened) = (Client::Open(world.page.handshake), false);
             }
             Action::Connect => {
                 let handshake = world.page.handshake + 1;
-                next.page = Page { handshake, run: true, deadline: world.now + TICKS, beat: world.now };
+                next.page = Page { handshake, run: true, deadline: world.now + TICKS, heartbeat: world.now };
                 (next.client, next.connected) = (Client::Follows(handshake), true);
                 // A new listener starts.
-                next.looks = [Some(next.page.deadline); 2];
+                next.checks = [Some(next.page.deadline); 2];
             }
         }
         (next != *world).then_some(next)
@@ -184,19 +198,21 @@ impl Model for Lease {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::always("no silent server suspends a client beyond the lease", |_, world: &World| {
-                !world.is_suspended() || world.now <= world.page.beat + TICKS + 1
+                !world.is_suspended() || world.now <= world.page.heartbeat + TICKS + 1
             }),
             Property::always("no client leaves a server that renews leases", |_, world: &World| {
                 world.failed || matches!(world.client, Client::Follows(_)) && !world.opened
             }),
-            Property::always("only a new handshake is followed", |_, world: &World| match world.client {
-                Client::Follows(handshake) | Client::Open(handshake) => handshake == world.page.handshake,
+            Property::always("the client follows no page but the latest", |_, world: &World| {
+                match world.client {
+                    Client::Follows(handshake) | Client::Open(handshake) => handshake == world.page.handshake,
+                }
             }),
             Property::sometimes("a client connects again", |_, world: &World| {
                 world.client == Client::Follows(3)
             }),
             Property::sometimes("the listener gives permission without an agent", |_, world: &World| {
-                world.opened && world.looks[AGENT].is_none()
+                world.opened && world.checks[AGENT].is_none()
             }),
             Property::sometimes("a lease ends under a hung server", |_, world: &World| {
                 world.hangs && matches!(world.client, Client::Open(_))
@@ -207,15 +223,15 @@ impl Model for Lease {
 
 #[test]
 fn silent_server_suspends_no_client_beyond_the_lease() {
-    Lease { looks: [true, true] }.checker().spawn_bfs().join().assert_properties();
+    Lease { checks: [true, true] }.checker().spawn_bfs().join().assert_properties();
 }
 
 #[test]
 fn one_checking_thread_is_not_enough() {
-    for looks in [[false, false], [true, false], [false, true]] {
-        // The only checking thread could be killed.
-        let checker = Lease { looks }.checker().spawn_bfs().join();
-        let held = "no silent server suspends a client beyond the lease";
-        assert!(checker.discovery(held).is_some(), "{looks:?}");
+    for checks in [[false, false], [true, false], [false, true]] {
+        // A single checking thread can be killed.
+        let checker = Lease { checks }.checker().spawn_bfs().join();
+        let property = "no silent server suspends a client beyond the lease";
+        assert!(checker.discovery(property).is_some(), "{checks:?}");
     }
 }

@@ -39,20 +39,20 @@ fn low_client_is_suspended_while_a_device_exceeds_its_budget() {
 
     let mut low = Client::with_queue(&path, "low", 0);
     low.ready(0);
-    wait_for("the low one", || low.runs());
+    wait_for("the client runs", || low.runs());
     drawn.store(600_000, Ordering::SeqCst);
-    wait_for("a pause", || !low.runs());
+    wait_for("the client is suspended", || !low.runs());
     let list = |path| match ask(path, &protocol::control::Request::List) {
         protocol::control::Reply::List(list) => list,
         other => panic!("{other:?}"),
     };
     // The client first runs for a decreasing part of each period.
-    wait_for("the reason", || {
+    wait_for("the list shows the budget as the reason", || {
         let reason = list(&path).clients[0].permit.reason;
         reason == Reason::Throttled(Throttle::Power { milliwatts: 600_000, budget: 200_000 })
     });
     drawn.store(100_000, Ordering::SeqCst);
-    wait_for("the whole time again", || {
+    wait_for("the client may run all the time again", || {
         let permit = list(&path).clients[0].permit;
         permit.run && permit.reason == Reason::Unrivalled
     });

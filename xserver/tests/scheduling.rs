@@ -16,9 +16,9 @@ fn suspended(server: &Running) -> (Client, Client) {
     let mut low = Client::with_queue(&server.path, "low", 0);
     let mut high = Client::with_queue(&server.path, "high", 10);
     low.ready(0);
-    wait_for("the low one runs", || low.runs() && server.list().clients.len() == 2);
+    wait_for("the low client runs", || low.runs() && server.list().clients.len() == 2);
     high.ready(0);
-    wait_for("the low one is suspended", || !low.runs());
+    wait_for("the low client is suspended", || !low.runs());
     (low, high)
 }
 
@@ -30,16 +30,16 @@ fn low_client_is_suspended_while_the_high_one_has_work() {
     let (generation, changes) = (low.generation(), low.page.changes.load(SeqCst));
     let began = xserver::now();
     high.idle(0);
-    wait_for("the low one is resumed", || low.runs());
-    assert!(xserver::now().since(began) >= Duration::from_micros(200), "not before the linger is over");
+    wait_for("the low client is resumed", || low.runs());
+    assert!(xserver::now().since(began) >= Duration::from_micros(200), "the linger delays the resumption");
     assert_eq!(low.generation(), generation + 1);
     assert!(low.page.changes.load(SeqCst) > changes);
-    // Again, with the final event masks.
+    // Repeats both changes: no event is lost.
     for _ in 0..100 {
         high.ready(0);
-        wait_for("suspended again", || !low.runs());
+        wait_for("the low client is suspended again", || !low.runs());
         high.idle(0);
-        wait_for("resumed again", || low.runs());
+        wait_for("the low client is resumed again", || low.runs());
     }
 }
 
@@ -47,9 +47,9 @@ fn low_client_is_suspended_while_the_high_one_has_work() {
 fn single_client_writes_no_eventfd_until_a_rival_comes() {
     let server = Running::new();
     let mut only = Client::with_queue(&server.path, "only", 0);
-    wait_for("its queue exists", || server.list().clients[0].queues.len() == 1);
+    wait_for("the queue is listed", || server.list().clients[0].queues.len() == 1);
     for _ in 0..3 {
-        // A list shows that the server has decided with this state, and so has written the event mask for it.
+        // A list with this state shows that the server has decided for it and written the event mask.
         only.ready(0);
         assert_eq!(server.list().clients[0].queues[0].state, QueueState::Running);
         assert_eq!(only.page.wants.load(SeqCst), 0);
@@ -73,7 +73,7 @@ fn devices_are_scheduled_independently() {
     high.create(1, 0, 2, 9);
     high.ready(0);
     low.ready(0);
-    wait_for("both are known to be ready", || {
+    wait_for("both clients are listed as running", || {
         let list = server.list();
         list.clients.len() == 2
             && list
@@ -90,7 +90,7 @@ fn client_that_disconnects_is_removed() {
     let server = Running::new();
     let (low, high) = suspended(&server);
     drop(high);
-    wait_for("the low one is resumed", || low.runs());
+    wait_for("the low client is resumed", || low.runs());
     server.wait_for_clients(1);
 }
 
@@ -101,7 +101,7 @@ fn with_child(server: &Running) -> (Client, Child, Client) {
     let (child, socket) = Child::connect(&server.path);
     let high = Client::on(socket, "high");
     high.create(1, 0, 1, 10);
-    wait_for("both are there", || {
+    wait_for("both clients have a queue", || {
         server.list().clients.iter().filter(|client| !client.queues.is_empty()).count() == 2
     });
     (low, child, high)
@@ -113,11 +113,11 @@ fn dead_client_is_removed_although_its_socket_is_open() {
     let (low, child, mut high) = with_child(&server);
     assert_eq!(server.list().clients[1].pid.0, child.pid());
     high.ready(0);
-    wait_for("the low one is suspended", || !low.runs());
+    wait_for("the low client is suspended", || !low.runs());
     child.signal(libc::SIGKILL);
-    wait_for("the low one is resumed", || low.runs());
+    wait_for("the low client is resumed", || low.runs());
     server.wait_for_clients(1);
-    wait_for("its socket is closed", || support::is_closed(&high.socket));
+    wait_for("the socket of the dead client is closed", || support::is_closed(&high.socket));
 }
 
 #[test]
@@ -125,14 +125,14 @@ fn stopped_client_yields_until_it_continues() {
     let server = Running::new();
     let (low, child, mut high) = with_child(&server);
     high.ready(0);
-    wait_for("the low one is suspended", || !low.runs());
+    wait_for("the low client is suspended", || !low.runs());
     child.signal(libc::SIGSTOP);
-    wait_for("the low one is resumed", || low.runs());
+    wait_for("the low client is resumed", || low.runs());
     let list = server.list();
     assert!(list.clients[1].yielded && !list.clients[0].yielded);
     assert_eq!(list.server.guard_runs, 0);
     child.signal(libc::SIGCONT);
-    wait_for("the high one counts again", || !low.runs());
+    wait_for("the high client suspends the low one again", || !low.runs());
     assert!(!server.list().clients[1].yielded);
 }
 
@@ -141,10 +141,10 @@ fn guard_lets_all_clients_run_briefly() {
     let server = Running::with(Settings::default(), None);
     let began = xserver::now();
     let (low, high) = suspended(&server);
-    wait_for("the low one runs", || low.runs());
-    assert!(xserver::now().since(began) >= Duration::from_millis(100), "not at once");
+    wait_for("the low client runs", || low.runs());
+    assert!(xserver::now().since(began) >= Duration::from_millis(100), "the guard does not act at once");
     assert!(low.limited() && high.runs());
-    wait_for("the low one is suspended again", || !low.runs());
+    wait_for("the low client is suspended again", || !low.runs());
     assert!(server.list().server.guard_runs >= 1);
 }
 
@@ -169,13 +169,15 @@ fn list_marks_clients_that_answered() {
     let (mut low, high) = suspended(&server);
     // One client answers, the other does not. A slow machine may need several tries.
     let mut found = None;
-    wait_for("a fresh answer", || {
+    wait_for("the low client has answered", || {
         let path = server.path.clone();
         let list = std::thread::spawn(move || ask(&path, &Request::List));
         let asked = low.page.report.load(SeqCst);
-        wait_for("it is asked", || low.page.report.load(SeqCst) > asked || list.is_finished());
+        wait_for("the low client is asked for a report", || {
+            low.page.report.load(SeqCst) > asked || list.is_finished()
+        });
         low.report(7);
-        let Reply::List(list) = list.join().unwrap() else { panic!("a list was asked for") };
+        let Reply::List(list) = list.join().unwrap() else { panic!("the reply is no list") };
         let fresh = list.clients[0].fresh;
         found = Some(list);
         fresh

@@ -7,13 +7,14 @@ mod handshake;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
-/// The time after which a step counts as hung.
+/// The time after which a wait counts as hung.
 const HANG: Duration = Duration::from_secs(20);
 
+/// Waits until a condition holds.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
-        assert!(begun.elapsed() < HANG, "hang: {what}");
+        assert!(begun.elapsed() < HANG, "{what}: not within {HANG:?}");
         std::thread::yield_now();
     }
 }

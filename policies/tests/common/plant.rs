@@ -47,7 +47,7 @@ impl Decider for Engine {
         let critical = QueueStatus { activity: critical, hints, ..queue(2, 1, 5, false) };
         let decision = self.decide(&local(vec![best, critical]), Time(now));
         let [best, critical] = [0, 1].map(|entity| decision.operations[entity].permit.run);
-        assert!(critical, "the critical one never waits");
+        assert!(critical, "the critical program always runs");
         (best, decision.wake.map(|wake| wake.0))
     }
 }

@@ -13,7 +13,7 @@ use protocol::time::Time;
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 
-/// A program that wants devices: a process, or under the local scheduler a queue.
+/// A program that uses devices: a process, or under the local scheduler a queue.
 #[derive(Debug, Clone)]
 pub struct Actor {
     /// Its queues; under the local scheduler one. Names and activities do not matter.
@@ -54,8 +54,8 @@ pub struct Setup {
     pub until: u64,
     /// The delay until a decision takes effect.
     pub late: fn(u64) -> u64,
-    /// The power of the first device whenever the policy reads it, in milliwatts; `None` if nobody can read
-    /// it.
+    /// The power of the first device whenever the policy reads it, in milliwatts; `None` if no meter can
+    /// read it.
     pub draws: Option<u64>,
 }
 
@@ -176,7 +176,7 @@ pub fn play(engine: &mut Engine, actors: &[Actor], setup: Setup) -> Play {
 }
 
 impl State {
-    /// Takes what has come; says whether it was idle.
+    /// Begins the next work if the actor is idle and the work has arrived. Returns true if it does.
     fn arrive(&mut self, work: &Work, now: u64) -> bool {
         if self.left.is_some() {
             return false;

@@ -1,5 +1,5 @@
-//! The decisions of the server for models: permissions by the real policy, and event masks by the real rules.
-//! Unlike `Core` it writes nothing, so that a model can write in steps.
+//! The decisions of the server, for models. Permissions come from a real policy, event masks from the real
+//! rules. Unlike `Core` this code writes nothing, so that a model can write in steps.
 
 use policies::Engine;
 use protocol::operation::Permit;
@@ -7,12 +7,12 @@ use protocol::status::{Gang, Status};
 use protocol::time::Time;
 use xserver::core::event_mask::{self, Rules};
 
-/// The permission and the event mask of each gang, without `EVENT_PROGRESS`.
+/// Returns the permission and the event mask of each gang. The masks have no `EVENT_PROGRESS`.
 pub fn decide(engine: &mut Engine, gangs: Vec<Gang>, now: Time) -> (Vec<Permit>, Vec<u32>) {
     let status = Status::Global { gangs };
     let permits: Vec<_> =
         engine.decide(&status, now).operations.iter().map(|operation| operation.permit).collect();
-    let Status::Global { gangs } = status else { unreachable!("made so above") };
+    let Status::Global { gangs } = status else { unreachable!("the status is global") };
     let mut contests = Vec::new();
     event_mask::note(&mut contests, engine, permits.iter().map(|permit| (permit.run, None)));
     let rules = Rules::new(engine, &contests, now);

@@ -1,198 +1,214 @@
-//! The server's round, in steps of one access to what it shares, as `Core::step` and the loop around it make
-//! it.
+//! The decision round of the server. Each step makes one access to shared memory, in the order of
+//! `Core::step` and of the event loop.
 
 use super::decider::Seen;
-use super::world::{At, Decided, LEASE_TICKS, Life, Mutation, Notice, STALL_TICKS, Scene, World};
+use super::world::{
+    Decided, LEASE_TICKS, Mutation, ProcessState, STALL_TICKS, ScheduleModel, ServerStep, WakeUp, World,
+};
 
-impl Scene {
-    pub fn server_steps(&self, world: &World) -> bool {
+impl ScheduleModel {
+    /// Returns true if the server can make a step.
+    pub fn server_can_step(&self, world: &World) -> bool {
         let server = &world.server;
-        server.alive && (server.at != At::Rests || server.woken || server.beat || server.heard != world.said)
+        server.alive
+            && (server.step != ServerStep::Idle
+                || server.woken
+                || server.heartbeat_due
+                || server.changes_applied != world.changes_made)
     }
 
-    /// Whether it has to make its step within this tick.
+    /// Returns true if the server must make its next step within this tick.
     pub fn server_is_due(&self, world: &World) -> bool {
         let server = &world.server;
-        let told = server.woken || server.heard != world.said;
-        server.alive && (server.at != At::Rests || server.beat || told && !self.faults.delays)
+        let notified = server.woken || server.changes_applied != world.changes_made;
+        server.alive
+            && (server.step != ServerStep::Idle || server.heartbeat_due || notified && !self.faults.delays)
     }
 
-    pub fn server(&self, world: &mut World) {
-        world.server.at = match world.server.at {
-            At::Rests => self.hear(world),
-            At::Looks(place) => {
-                self.look(world, place);
-                if place == 0 { At::Looks(1) } else { self.decide(world) }
+    /// Makes the server's next step.
+    pub fn step_server(&self, world: &mut World) {
+        world.server.step = match world.server.step {
+            ServerStep::Idle => self.begin_round(world),
+            ServerStep::ReadsQueue(index) => {
+                self.read_queue(world, index);
+                if index == 0 { ServerStep::ReadsQueue(1) } else { self.decide(world) }
             }
-            At::Wants(place, missed) => self.want(world, place, missed),
-            At::LooksAgain(place, missed) => {
-                let news = self.look(world, place) && !self.is(Mutation::NoSecondDecision);
-                self.after_event_masks(place, missed || news)
+            ServerStep::WritesMask(index, missed) => self.write_mask(world, index, missed),
+            ServerStep::ReadsAgain(index, missed) => {
+                let changed = self.read_queue(world, index) && !self.is(Mutation::NoSecondDecision);
+                self.after_mask(index, missed || changed)
             }
-            At::LooksUp => self.look_up(world),
-            At::Permits(place) => {
-                self.permit(world, place);
-                match place {
-                    0 => At::Permits(1),
-                    _ if self.is(Mutation::PermitsFirst) => At::Wants(0, false),
-                    _ if self.is(Mutation::WakesFirst) => self.end(world),
-                    _ => At::Wakes(0),
+            ServerStep::FindsStopped => self.find_stopped(world),
+            ServerStep::StoresPermission(index) => {
+                self.store_permission(world, index);
+                match index {
+                    0 => ServerStep::StoresPermission(1),
+                    _ if self.is(Mutation::StoresBeforeMasks) => ServerStep::WritesMask(0, false),
+                    _ if self.is(Mutation::WakesBeforeStoring) => self.end_round(world),
+                    _ => ServerStep::Wakes(0),
                 }
             }
-            At::Wakes(place) => {
-                if std::mem::take(&mut world.server.to_wake[place]) {
-                    world.clients[place].notice = Notice::Fresh;
+            ServerStep::Wakes(index) => {
+                if std::mem::take(&mut world.server.to_wake[index]) {
+                    world.clients[index].wake_up = WakeUp::New;
                 }
-                match place {
-                    0 => At::Wakes(1),
-                    _ if self.is(Mutation::WakesFirst) => At::Permits(0),
-                    _ => self.end(world),
+                match index {
+                    0 => ServerStep::Wakes(1),
+                    _ if self.is(Mutation::WakesBeforeStoring) => ServerStep::StoresPermission(0),
+                    _ => self.end_round(world),
                 }
             }
-            At::Renews => {
+            ServerStep::RenewsLeases => {
                 world.lease = LEASE_TICKS;
-                (world.server.beat, world.server.beats) = (false, false);
-                At::Rests
+                (world.server.heartbeat_due, world.server.in_heartbeat) = (false, false);
+                ServerStep::Idle
             }
         };
     }
 
-    fn hear(&self, world: &mut World) -> At {
+    /// Begins a round: applies changes of settings, takes the notifications, and removes dead clients.
+    fn begin_round(&self, world: &mut World) -> ServerStep {
         let server = &mut world.server;
-        let told_only = !server.woken && !server.beat;
-        while server.heard != world.said {
-            server.memory = self.decider.say(server.memory, server.heard);
-            server.heard += 1;
+        let only_changes = !server.woken && !server.heartbeat_due;
+        while server.changes_applied != world.changes_made {
+            server.memory = self.decider.change_setting(server.memory, server.changes_applied);
+            server.changes_applied += 1;
         }
-        if self.is(Mutation::OnlyNotes) && told_only {
-            return At::Rests;
+        if self.is(Mutation::NoDecisionAfterChange) && only_changes {
+            return ServerStep::Idle;
         }
-        server.beats = server.beat;
-        if self.is(Mutation::Deaf) && server.beat {
-            return At::Renews;
+        server.in_heartbeat = server.heartbeat_due;
+        if self.is(Mutation::HeartbeatOnlyRenews) && server.heartbeat_due {
+            return ServerStep::RenewsLeases;
         }
         server.woken &= self.is(Mutation::LevelTriggered);
-        for (place, client) in world.clients.iter().enumerate() {
-            if client.life == Life::Dead && !self.is(Mutation::Keeps) {
-                server.seen[place] = Seen::Gone;
-                server.yielded[place] = false;
-                server.awaited[place] = None;
+        for (index, client) in world.clients.iter().enumerate() {
+            if client.process == ProcessState::Dead && !self.is(Mutation::KeepsDeadClients) {
+                server.seen[index] = Seen::Gone;
+                server.yielded[index] = false;
+                server.blocking_ticks[index] = None;
             }
         }
-        At::Looks(0)
+        ServerStep::ReadsQueue(0)
     }
 
-    /// Looks at a queue; says whether something is new.
-    fn look(&self, world: &mut World, place: usize) -> bool {
+    /// Reads the state of a queue. Returns true if it has changed.
+    fn read_queue(&self, world: &mut World, index: usize) -> bool {
         let server = &mut world.server;
-        let seen = match (server.seen[place], world.clients[place].ready) {
+        let seen = match (server.seen[index], world.clients[index].ready) {
             (Seen::Idle, true) => Seen::Ready(0),
             (Seen::Ready(_), false) => Seen::Idle,
             _ => return false,
         };
-        server.seen[place] = seen;
-        // Whoever does something is not stopped, and gets on.
-        server.yielded[place] = false;
-        server.awaited[place] = server.awaited[place].map(|_| 0);
+        server.seen[index] = seen;
+        // The server takes a change of state as progress of a process that is not stopped.
+        server.yielded[index] = false;
+        server.blocking_ticks[index] = server.blocking_ticks[index].map(|_| 0);
         true
     }
 
-    /// Asks the policy.
-    fn decide(&self, world: &mut World) -> At {
+    /// Asks the policy for a decision.
+    fn decide(&self, world: &mut World) -> ServerStep {
         let server = &mut world.server;
-        let mut counts = server.seen;
-        for (seen, yielded) in counts.iter_mut().zip(server.yielded) {
+        // A client that yields counts as idle.
+        let mut states = server.seen;
+        for (seen, yielded) in states.iter_mut().zip(server.yielded) {
             if yielded && *seen != Seen::Gone {
                 *seen = Seen::Idle;
             }
         }
-        let decision = self.decider.decide(server.memory, server.since, counts);
-        (server.memory, server.since) = (decision.memory, 0);
+        let decision = self.decider.decide(server.memory, server.ticks_since_decision, states);
+        (server.memory, server.ticks_since_decision) = (decision.memory, 0);
         server.decided =
             Some(Decided { run: decision.run, limit: decision.limit, event_mask: decision.event_mask });
-        let works = counts.map(|seen| matches!(seen, Seen::Ready(_)));
-        for place in 0..2 {
-            let waits = works[1 - place] && !decision.run[1 - place];
-            let awaited = works[place] && decision.run[place] && waits;
-            server.awaited[place] = awaited.then(|| server.awaited[place].unwrap_or(0));
+        let has_work = states.map(|seen| matches!(seen, Seen::Ready(_)));
+        for index in 0..2 {
+            let other_waits = has_work[1 - index] && !decision.run[1 - index];
+            let blocks = has_work[index] && decision.run[index] && other_waits;
+            server.blocking_ticks[index] = blocks.then(|| server.blocking_ticks[index].unwrap_or(0));
         }
-        if self.is(Mutation::PermitsFirst) { At::Permits(0) } else { At::Wants(0, false) }
-    }
-
-    fn want(&self, world: &mut World, place: usize, missed: bool) -> At {
-        let Some(decided) = world.server.decided else { return At::Looks(0) };
-        let client = &mut world.clients[place];
-        let more = decided.event_mask[place] & !client.event_mask != 0;
-        if client.follows {
-            client.event_mask = decided.event_mask[place];
-        }
-        if more && !self.is(Mutation::NoSecondLook) {
-            At::LooksAgain(place, missed)
+        if self.is(Mutation::StoresBeforeMasks) {
+            ServerStep::StoresPermission(0)
         } else {
-            self.after_event_masks(place, missed)
+            ServerStep::WritesMask(0, false)
         }
     }
 
-    fn after_event_masks(&self, place: usize, missed: bool) -> At {
-        match (place, missed) {
-            (0, _) => At::Wants(1, missed),
-            (_, true) => At::Looks(0),
-            (_, false) => At::LooksUp,
+    /// Writes a client's event mask. If the mask has grown, the server reads the client's queue again.
+    fn write_mask(&self, world: &mut World, index: usize, missed: bool) -> ServerStep {
+        let Some(decided) = world.server.decided else { return ServerStep::ReadsQueue(0) };
+        let client = &mut world.clients[index];
+        let has_grown = decided.event_mask[index] & !client.event_mask != 0;
+        if client.follows {
+            client.event_mask = decided.event_mask[index];
+        }
+        if has_grown && !self.is(Mutation::NoSecondRead) {
+            ServerStep::ReadsAgain(index, missed)
+        } else {
+            self.after_mask(index, missed)
         }
     }
 
-    /// Looks up who keeps others waiting and completes nothing. That somebody else is looked up as well
-    /// changes nothing.
-    fn look_up(&self, world: &mut World) -> At {
+    /// Returns the step after a client's event mask is written. After both masks a missed event starts
+    /// another decision.
+    fn after_mask(&self, index: usize, missed: bool) -> ServerStep {
+        match (index, missed) {
+            (0, _) => ServerStep::WritesMask(1, missed),
+            (_, true) => ServerStep::ReadsQueue(0),
+            (_, false) => ServerStep::FindsStopped,
+        }
+    }
+
+    /// Looks up the processes of clients that keep another client waiting. The real server looks up only
+    /// clients that complete nothing; the model does not count completions here. It therefore also looks up
+    /// clients that complete commands; they yield only if their process is stopped.
+    fn find_stopped(&self, world: &mut World) -> ServerStep {
         let server = &mut world.server;
-        let mut news = false;
-        for (place, client) in world.clients.iter().enumerate() {
-            let suspect = server.yielded[place] || server.awaited[place] == Some(STALL_TICKS);
-            let stopped = client.life == Life::Stopped;
-            if suspect && stopped != server.yielded[place] && !self.is(Mutation::NeverLooksUp) {
-                server.yielded[place] = stopped;
-                news = true;
+        let mut changed = false;
+        for (index, client) in world.clients.iter().enumerate() {
+            let suspect = server.yielded[index] || server.blocking_ticks[index] == Some(STALL_TICKS);
+            let stopped = client.process == ProcessState::Stopped;
+            if suspect && stopped != server.yielded[index] && !self.is(Mutation::IgnoresStoppedProcesses) {
+                server.yielded[index] = stopped;
+                changed = true;
             }
         }
-        match news {
-            true => At::Looks(0),
-            false if self.is(Mutation::PermitsFirst) => At::Wakes(0),
-            false if self.is(Mutation::WakesFirst) => {
-                self.note_changes(world);
-                At::Wakes(0)
+        match changed {
+            true => ServerStep::ReadsQueue(0),
+            false if self.is(Mutation::StoresBeforeMasks) => ServerStep::Wakes(0),
+            false if self.is(Mutation::WakesBeforeStoring) => {
+                world.server.to_wake = [0, 1].map(|index| self.permission_changes(world, index));
+                ServerStep::Wakes(0)
             }
-            false => At::Permits(0),
+            false => ServerStep::StoresPermission(0),
         }
     }
 
-    /// Whether a client's permission is another than before.
-    fn changes(&self, world: &World, place: usize) -> bool {
-        let (server, client) = (&world.server, &world.clients[place]);
+    /// Returns true if the decided permission of a client differs from the stored one.
+    fn permission_changes(&self, world: &World, index: usize) -> bool {
+        let (server, client) = (&world.server, &world.clients[index]);
         let Some(decided) = server.decided else { return false };
-        server.seen[place] != Seen::Gone
+        server.seen[index] != Seen::Gone
             && client.follows
-            && (client.run, client.limit) != (decided.run[place], decided.limit[place])
+            && (client.run, client.limit) != (decided.run[index], decided.limit[index])
     }
 
-    fn note_changes(&self, world: &mut World) {
-        world.server.to_wake = [0, 1].map(|place| self.changes(world, place));
-    }
-
-    fn permit(&self, world: &mut World, place: usize) {
+    /// Stores a client's permission if it changes, and notes that the client must be woken.
+    fn store_permission(&self, world: &mut World, index: usize) {
         let Some(decided) = world.server.decided else { return };
-        if !self.changes(world, place) {
+        if !self.permission_changes(world, index) {
             return;
         }
-        let client = &mut world.clients[place];
-        if client.run && !decided.run[place] {
-            client.late = 0;
+        let client = &mut world.clients[index];
+        if client.run && !decided.run[index] {
+            client.late_launches = 0;
         }
-        (client.run, client.limit) = (decided.run[place], decided.limit[place]);
-        world.server.to_wake[place] = !self.is(Mutation::WakesFirst);
+        (client.run, client.limit) = (decided.run[index], decided.limit[index]);
+        world.server.to_wake[index] = !self.is(Mutation::WakesBeforeStoring);
     }
 
-    fn end(&self, world: &mut World) -> At {
+    fn end_round(&self, world: &mut World) -> ServerStep {
         world.server.decided = None;
-        if world.server.beats { At::Renews } else { At::Rests }
+        if world.server.in_heartbeat { ServerStep::RenewsLeases } else { ServerStep::Idle }
     }
 }

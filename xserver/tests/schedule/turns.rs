@@ -1,5 +1,5 @@
-//! A policy with a memory: whoever has work takes its turn. It shows that the model carries what a policy
-//! remembers, and that what holds does not depend on priorities.
+//! A policy with a memory, for models: entities with work take turns. It shows that the model keeps the state
+//! of a policy, and that the properties do not depend on priorities.
 
 use policies::reason::PRIORITY;
 use policies::registry::Row;
@@ -8,14 +8,14 @@ use protocol::policy::PolicyKind;
 use protocol::time::Time;
 use std::time::Duration;
 
-/// How long a turn is while somebody else waits.
+/// The length of a turn while another entity has work.
 pub const TURN: Duration = Duration::from_millis(100);
 
-/// The row of it; no build contains a policy of this number.
+/// The policy's row. It has the number of AWF; no model uses both.
 pub static TURNS: Row = Row {
     kind: PolicyKind::Awf,
-    description: "Whoever has work takes its turn.",
-    advice: "In a model.",
+    description: "Entities with work take turns.",
+    advice: "For models only.",
     parameters: &[],
     reasons: &[PRIORITY],
     goes_by_priority: false,
@@ -25,24 +25,24 @@ pub static TURNS: Row = Row {
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// Whose turn it is, as a place among the units, and until when.
+    /// The index of the entity whose turn it is, and the time at which its turn ends.
     turn: usize,
     until: Time,
 }
 
 impl Policy for Turns {
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
-        let units = input.entities.all();
-        let ready = |place: usize| units.get(place).is_some_and(|unit| unit.ready);
+        let entities = input.entities.all();
+        let ready = |index: usize| entities.get(index).is_some_and(|entity| entity.ready);
         if !ready(self.turn) || input.now >= self.until {
-            let mut others = (1..=units.len()).map(|step| (self.turn + step) % units.len());
-            self.turn = others.find(|place| ready(*place)).unwrap_or(self.turn);
+            let mut others = (1..=entities.len()).map(|step| (self.turn + step) % entities.len());
+            self.turn = others.find(|index| ready(*index)).unwrap_or(self.turn);
             self.until = input.now.after(TURN);
         }
-        for (place, unit) in input.members() {
-            let rank = i64::from(place == self.turn);
-            rankings[place] = Ranking::new(rank, PRIORITY.number(unit.priority.into()));
+        for (index, entity) in input.members() {
+            let rank = i64::from(index == self.turn);
+            rankings[index] = Ranking::new(rank, PRIORITY.number(entity.priority.into()));
         }
-        units.iter().any(|unit| unit.ready).then_some(self.until)
+        entities.iter().any(|entity| entity.ready).then_some(self.until)
     }
 }

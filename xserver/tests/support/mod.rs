@@ -72,10 +72,10 @@ impl Running {
         self.join();
     }
 
-    /// Waits for its end.
+    /// Waits until the server has ended.
     pub fn join(&mut self) {
         if let Some(thread) = self.thread.take() {
-            thread.join().expect("the server does not panic").unwrap();
+            thread.join().expect("the server thread has not panicked").unwrap();
         }
     }
 
@@ -93,7 +93,7 @@ impl Running {
     /// Waits until this number of clients is connected.
     #[track_caller]
     pub fn wait_for_clients(&self, count: usize) {
-        wait_for("clients", || self.list().clients.len() == count);
+        wait_for(&format!("{count} clients are connected"), || self.list().clients.len() == count);
     }
 }
 
@@ -278,8 +278,8 @@ pub fn send(socket: &OwnedFd, message: &ToServer) {
     rustix::io::write(socket, &message.encode()).unwrap();
 }
 
-/// A process that has connected to a server and does nothing else. This process shares its socket, and can
-/// send for it.
+/// A child process that connects to a server and does nothing else. The test shares its socket, and sends and
+/// receives in its place.
 pub struct Child {
     pid: libc::pid_t,
 }

@@ -87,7 +87,7 @@ impl Host for Program {
     fn level_changed(&self) {}
 }
 
-/// A process with a client, and a server.
+/// A program with a client, and the socket of a server.
 struct Bed {
     listener: UnixListener,
     domain: &'static Domain,
@@ -171,21 +171,24 @@ fn created(queue: u64, slot: u32, priority: i64) -> ToServer {
 fn connected_client_obeys_and_reports() {
     let bed = Bed::new();
     let first = bed.queue(1, 5);
-    assert!(launch(&first), "without a server everything runs");
+    assert!(launch(&first), "a queue runs without a server");
     let mut end = bed.accept();
     let shared = end.welcome(Faults::default());
     assert_eq!(end.next(), created(1, 0, 5));
     assert!(matches!(activity_of(shared.slot(0).activity.load(Ordering::SeqCst)), Activity::Ready { .. }));
     let _never = bed.queue(9, -256);
     assert_eq!(end.next(), created(9, 1, -256));
-    until("a queue that never runs is held", || !bed.queues.lock()[1].1.may_run());
+    until("a queue of priority -256 is suspended", || !bed.queues.lock()[1].1.may_run());
     shared.renew();
 
     shared.permit(false, false);
-    assert!(!first.may_run() && !launch(&first), "the launching thread reads the server's word itself");
+    assert!(
+        !first.may_run() && !launch(&first),
+        "the launching thread reads the permission on the server's page"
+    );
     until("the suspension is counted", || first.stats().suspensions == 1);
     shared.permit(true, false);
-    until("the queue runs without a limit of its own", || launch(&first) && launch(&first));
+    until("the queue runs without a window", || launch(&first) && launch(&first));
     shared.renew();
 
     // The server is notified only of the events in its mask.
@@ -220,37 +223,37 @@ fn connected_client_obeys_and_reports() {
     assert_eq!(end.next(), created(2, 2, 0), "a slot is used again only when all others were");
     shared.renew();
 
-    // The counts, on request.
+    // The client updates its counts on request.
     shared.server.report.fetch_add(1, Ordering::SeqCst);
     shared.wake();
-    until("the report", || shared.client.reported.load(Ordering::SeqCst) == 1);
+    until("the client answers the request", || shared.client.reported.load(Ordering::SeqCst) == 1);
     let direct = shared.slot(0).direct.load(Ordering::SeqCst);
     assert_eq!(direct, first.stats().direct);
     assert_eq!(shared.client.completed.load(Ordering::SeqCst), first.stats().completed);
-    until("a notification of the report", || shared.notifications() != 0);
+    until("the client notifies the server of its answer", || shared.notifications() != 0);
     shared.renew();
 
-    // The counts, without a request.
+    // The client updates its counts without a request.
     assert!(launch(&first));
     synchronize(&first);
-    until("an update without a request", || {
+    until("the client updates its counts", || {
         shared.renew();
         shared.slot(0).direct.load(Ordering::SeqCst) == direct + 1
     });
     let direct = direct + 1;
 
-    // The counts are updated sooner while the server waits for progress.
+    // The client updates its counts sooner while the event mask asks for progress.
     shared.server.wants.store(EVENT_PROGRESS, Ordering::SeqCst);
     shared.wake();
     for round in 1..=3 {
         assert!(launch(&first));
-        until("progress", || {
+        until("the client reports the launch", || {
             shared.renew();
             shared.slot(0).direct.load(Ordering::SeqCst) == direct + round
         });
         // After the agent has stopped counting by itself, a launch wakes it.
         synchronize(&first);
-        until("no more counting", || {
+        until("the agent stops counting", || {
             shared.renew();
             !bed.shared.link.agent_counts.load(Ordering::SeqCst)
         });
@@ -265,9 +268,9 @@ fn lost_server_lets_client_run_and_reconnect() {
     for loss in 0..5 {
         let mut end = bed.accept();
         let shared = end.welcome(Faults::default());
-        assert_eq!(end.next(), created(3, 0, 1), "the same slot on every connection");
+        assert_eq!(end.next(), created(3, 0, 1), "the queue has the same slot on every connection");
         shared.permit(false, false);
-        until("suspended", || !queue.may_run());
+        until("the queue is suspended", || !queue.may_run());
         let begun = Instant::now();
         match loss {
             0 => last = Some(end),
@@ -284,7 +287,7 @@ fn lost_server_lets_client_run_and_reconnect() {
                     // SAFETY: the call takes numbers; only the client uses these descriptors.
                     assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), *number) }, *number);
                 }
-                until("open", || queue.may_run());
+                until("the queue runs without the server", || queue.may_run());
                 for number in socket {
                     let ours = Identity::of(number);
                     assert!(
@@ -297,7 +300,7 @@ fn lost_server_lets_client_run_and_reconnect() {
             }
             _ => end.stream.shutdown(std::net::Shutdown::Both).unwrap(),
         }
-        until("it runs", || queue.may_run());
+        until("the queue runs after the loss", || queue.may_run());
         if loss != 0 {
             assert!(begun.elapsed() < LEASE * 3, "{loss}: {:?}", begun.elapsed());
         }
@@ -311,9 +314,9 @@ fn lost_server_lets_client_run_and_reconnect() {
     let mut end = bed.accept();
     let shared = end.welcome(Faults::default());
     shared.permit(false, false);
-    until("suspended again", || !queue.may_run());
+    until("the new server suspends the queue", || !queue.may_run());
     shared.permit(true, true);
-    until("and runs again", || queue.may_run());
+    until("the new server resumes the queue", || queue.may_run());
 }
 
 #[test]
@@ -328,7 +331,7 @@ fn hints_are_reported_once_to_each_server() {
     let hints = QueueHints { deadline_us, arrival: Some(at), preemptible: false, ..QueueHints::default() };
     let process = ProcessHints { job: NonZeroU64::new(3), ..ProcessHints::default() };
     bed.hint(1, hints, process);
-    // Both clocks are the same here.
+    // Client and server have the same clock here.
     let both = [ToServer::QueueHints { queue: QueueId(1), hints }, ToServer::ProcessHints { hints: process }];
     // The agent may see the first without the second.
     let mut reported = vec![end.next(), end.next()];

@@ -1,4 +1,4 @@
-//! Tests of the handshake: which answers are accepted.
+//! Tests of the handshake: the answers of a server that a client accepts and refuses.
 
 use super::super::connection::{self, Failure, Welcome, handshake};
 use super::endpoint::{End, Faults};
@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
+/// Makes a handshake with a server that gives this answer, and returns its result.
 fn answered(answer: impl FnOnce(&mut End) + Send + 'static) -> Result<Welcome, Failure> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = std::thread::spawn(move || answer(&mut End::new(theirs)));
