@@ -214,9 +214,15 @@ mod tests {
     #[test]
     fn example_files_are_traces() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces");
-        for (name, commands) in
-            [("bert_bs8", 154), ("resnet18_bs1", 109), ("resnet50_bs1", 227), ("resnet50_bs256", 285)]
-        {
+        for (name, commands) in [
+            ("bert_bs8", 154),
+            ("elementwise_bs1", 50),
+            ("matmul_bs1", 16),
+            ("resnet18_bs1", 109),
+            ("resnet50_bs1", 227),
+            ("resnet50_bs256", 285),
+            ("token_step_bs1", 96),
+        ] {
             let trace = Trace::load(&directory.join(format!("{name}.json"))).unwrap();
             assert_eq!(trace.commands.len(), commands, "{name}");
             assert_eq!(trace.name.replace(' ', "_"), name);

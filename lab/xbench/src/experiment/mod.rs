@@ -40,6 +40,8 @@ pub(crate) struct Program {
     pub(crate) deadline_ms: Option<f64>,
     /// Microseconds of work on the host before the first launch of a request.
     pub(crate) prepare_us: u32,
+    /// Without a load: microseconds of work on the host between two inferences.
+    pub(crate) think_us: u32,
     /// Its preemption level, if that is not the level of the mode.
     pub(crate) level: Option<u8>,
     /// Further variables for the library: names without their prefix `XSCHED_`, and values.
@@ -62,9 +64,17 @@ impl Program {
             utilization: 100,
             deadline_ms: None,
             prepare_us: 0,
+            think_us: 0,
             level: None,
             variables: Vec::new(),
         }
+    }
+}
+
+impl Program {
+    /// Returns true if the latency of its requests is a figure: it does not run back to back.
+    pub(crate) fn has_latency(&self) -> bool {
+        self.load.is_some() || self.think_us != 0
     }
 }
 
@@ -186,7 +196,7 @@ impl Outcome {
         let mut words = Vec::new();
         for (program, record) in programs.iter().zip(&self.records) {
             let Some(record) = record else { continue };
-            let samples = Samples::new(record.latencies_ms()).filter(|_| program.load.is_some());
+            let samples = Samples::new(record.latencies_ms()).filter(|_| program.has_latency());
             words.push(match samples {
                 Some(samples) => format!(
                     "{} p50 {:.2}, p99 {:.2} ms",
@@ -343,6 +353,7 @@ impl<'a> Experiment<'a> {
             seed: self.setup.arrivals_seed(block as u64, index),
             load: program.load,
             prepare_us: program.prepare_us,
+            think_us: program.think_us,
             hint,
             level: program.level.or(mode.level()).unwrap_or(1),
             variables,

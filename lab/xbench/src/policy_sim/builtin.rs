@@ -15,6 +15,9 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("bursts", include_str!("../../workloads/bursts.toml")),
     ("three-priorities", include_str!("../../workloads/three-priorities.toml")),
     ("shares", include_str!("../../workloads/shares.toml")),
+    ("tokens", include_str!("../../workloads/tokens.toml")),
+    ("tokens-two", include_str!("../../workloads/tokens-two.toml")),
+    ("tokens-long", include_str!("../../workloads/tokens-long.toml")),
     ("jobs", include_str!("../../workloads/jobs.toml")),
     ("many", include_str!("../../workloads/many.toml")),
 ];

@@ -166,11 +166,14 @@ fn width_of(dims: &Dims, slots: u32) -> u32 {
     filled.clamp(1, u64::from(WHOLE)) as u32
 }
 
-pub(super) const TRACES: [(&str, &str); 4] = [
+pub(super) const TRACES: [(&str, &str); 7] = [
     ("bert_bs8", include_str!("../../../../examples/traces/bert_bs8.json")),
+    ("elementwise_bs1", include_str!("../../../../examples/traces/elementwise_bs1.json")),
+    ("matmul_bs1", include_str!("../../../../examples/traces/matmul_bs1.json")),
     ("resnet18_bs1", include_str!("../../../../examples/traces/resnet18_bs1.json")),
     ("resnet50_bs1", include_str!("../../../../examples/traces/resnet50_bs1.json")),
     ("resnet50_bs256", include_str!("../../../../examples/traces/resnet50_bs256.json")),
+    ("token_step_bs1", include_str!("../../../../examples/traces/token_step_bs1.json")),
 ];
 
 fn trace(name: &str, folder: &Path) -> Result<Trace, WrongInput> {

@@ -45,6 +45,9 @@ pub struct ReplayArgs {
     /// Microseconds of work on the host before the first launch of a request
     #[arg(long, value_name = "US", default_value_t = 0, requires = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
     prepare_us: u32,
+    /// Microseconds of work on the host between the end of an inference and the next one
+    #[arg(long, value_name = "US", default_value_t = 0, conflicts_with = "rate", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    think_us: u32,
     /// Announce each request to the preloaded library when it arrives: its first launch follows after the
     /// preparation
     #[arg(long, requires = "rate")]
@@ -184,6 +187,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
             // With a gate the parent process decides.
             while if args.gate { !stop.load(Ordering::Acquire) } else { now_ns() < end } {
                 requests.push(serve(&mut player, start, None)?);
+                wait_until(now_ns() + u64::from(args.think_us) * 1_000);
             }
         }
     }

@@ -4,14 +4,19 @@
 use super::definition::{Check, Scenario};
 use crate::WrongInput;
 use crate::experiment::Program;
-use crate::policy_sim::{Arrivals, Case, Client};
+use crate::policy_sim::{Arrivals, Case, Client, Distribution};
 use crate::replay::schedule::{BURST, Pattern};
 
 /// Returns a client of a workload as a program; `None` if a replay cannot imitate it. The preparation of each
 /// request takes the mean time.
 fn program(client: &Client) -> Option<Program> {
+    let mut think_us = 0;
     let load = match client.arrivals {
         Arrivals::Closed { think: None } => None,
+        Arrivals::Closed { think: Some(Distribution::Constant { us }) } => {
+            think_us = us.round() as u32;
+            None
+        }
         Arrivals::Poisson { per_s } => Some((per_s, Pattern::Poisson)),
         Arrivals::Bursty { every_us, size, spacing_us: 0.0 } if size as usize == BURST => {
             Some((f64::from(size) * 1e6 / every_us, Pattern::Bursts))
@@ -25,6 +30,7 @@ fn program(client: &Client) -> Option<Program> {
         scale: request.scale,
         utilization: hints.utilization.unwrap_or_default().get().into(),
         deadline_ms: hints.deadline_us.map(|us| us.get() as f64 / 1e3),
+        think_us,
         prepare_us: client.prepare.map_or(0, |span| span.mean_us().round() as u32),
         ..Program::new(&client.name, format!("{trace}.json"), load, client.priority.get())
     })
@@ -44,6 +50,16 @@ pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
     };
     const REST: Check = Check::KeepsOfRest("batch", "urgent", 0.99);
     const LIKE_ALONE: &[Check] = &[Check::P99OverAlone("urgent", 1.10), Check::Keeps("batch", 0.99), REST];
+    const TOKENS: &[Check] = &[
+        Check::P50OverAlone("server", 1.10),
+        Check::P99OverAlone("server", 1.10),
+        Check::KeepsOfRest("batch", "server", 0.90),
+    ];
+    const TOKENS_TWO: &[Check] = &[
+        Check::P50OverAlone("server", 1.10),
+        Check::P99OverAlone("server", 1.10),
+        Check::TotalOverAlone("batch", 0.90),
+    ];
     Ok(vec![
         scenario("test3", URGENT, LIKE_ALONE)?,
         scenario("test4", URGENT, LIKE_ALONE)?,
@@ -63,6 +79,9 @@ pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
             &["HPF", "LCBE", "LCBE learn=0 +hint", "SLO target-ms=50"],
             &[Check::P99OverAlone("urgent", 1.25)],
         )?,
+        scenario("tokens", &["HPF", "LCBE"], TOKENS)?,
+        scenario("tokens-two", &["HPF", "LCBE"], TOKENS_TWO)?,
+        scenario("tokens-long", &["HPF", "LCBE"], TOKENS)?,
     ])
 }
 
@@ -78,8 +97,8 @@ mod tests {
             assert_eq!(scenarios.iter().filter(|other| other.name == scenario.name).count(), 1);
             for check in scenario.checks {
                 let known = match *check {
-                    Check::P99OverAlone(name, _) | Check::P99(name, _) => {
-                        scenario.programs.iter().any(|program| program.name == name && program.load.is_some())
+                    Check::P50OverAlone(name, _) | Check::P99OverAlone(name, _) | Check::P99(name, _) => {
+                        scenario.programs.iter().any(|program| program.name == name && program.has_latency())
                     }
                     Check::Keeps(name, _) | Check::Share(name, ..) => part(name),
                     Check::Before(first, second) | Check::KeepsOfRest(first, second, _) => {
@@ -111,6 +130,10 @@ mod tests {
             (Some((20.0, Pattern::Poisson)), 10, Some(50.0))
         );
         assert_eq!((batch.load, batch.scale, batch.trace.to_str()), (None, 4.0, Some("resnet50_bs256.json")));
+        assert_eq!(batch.think_us, 0);
+        let (server, batch_loop) = (part("tokens", 0), part("tokens", 1));
+        assert_eq!((server.load, server.think_us, batch_loop.think_us), (None, 3000, 0));
+        assert!(server.has_latency() && !batch_loop.has_latency());
         let (bursts, first) = (part("bursts", 0), part("shares", 0));
         assert_eq!((bursts.load, bursts.prepare_us), (Some((16.0, Pattern::Bursts)), 300));
         assert_eq!((first.utilization, first.deadline_ms), (75, None));

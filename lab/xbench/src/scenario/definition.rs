@@ -18,13 +18,15 @@ pub(super) struct Scenario {
 /// A limit for a policy. "Alone" is the program by itself on the device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Check {
+    /// The highest median of a program's latency over that alone.
+    P50OverAlone(&'static str, f64),
     /// The highest 99th percentile of a program's latency over that alone.
     P99OverAlone(&'static str, f64),
     /// The highest 99th percentile in milliseconds.
     P99(&'static str, f64),
     /// The smallest rate over that alone.
     Keeps(&'static str, f64),
-    /// The same in the time that the second program leaves, which needs the device for as long as alone.
+    /// The same in the device time that the second program leaves in this mode.
     KeepsOfRest(&'static str, &'static str, f64),
     /// The share of the device time of all programs, and its tolerance.
     Share(&'static str, f64, f64),

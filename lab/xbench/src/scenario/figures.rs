@@ -224,10 +224,14 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
     let mode_alone = |name: &str| all.iter().find(|mode| mode.mode == format!("{name} alone"));
     let alone = |name: &str| mode_alone(name)?.parts.first();
     let over_alone = |name: &str| Some(here(name)?.p99_ms / alone(name)?.p99_ms);
+    let median_over_alone = |name: &str| Some(here(name)?.p50_ms / alone(name)?.p50_ms);
     let at_least = |what: String, value: f64, least: f64| {
         Judged::new(format!("{what} >= {least}"), value, value >= least)
     };
     Some(match check {
+        Check::P50OverAlone(name, most) => {
+            Judged::at_most(&format!("p50 of {name} over alone"), median_over_alone(name)?, most)
+        }
         Check::P99OverAlone(name, most) => {
             Judged::at_most(&format!("p99 of {name} over alone"), over_alone(name)?, most)
         }
@@ -239,7 +243,7 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
             at_least(format!("{name} over alone"), here(name)?.per_s / alone(name)?.per_s, least)
         }
         Check::KeepsOfRest(name, other, least) => {
-            let rest = 1.0 - mode_alone(other)?.busy;
+            let rest = 1.0 - here(other)?.share * mode.busy;
             let what = format!("{name} over alone in the time that {other} leaves");
             at_least(what, here(name)?.per_s / (alone(name)?.per_s * rest), least)
         }
@@ -331,5 +335,31 @@ mod tests {
         let [p99, keeps, of_rest] = &figures.modes[3].checks[..] else { panic!() };
         assert!(!p99.met && !keeps.met && (keeps.value - 0.98).abs() < 1e-9);
         assert!(of_rest.met && (of_rest.value - 0.98 / 0.9).abs() < 1e-9);
+    }
+
+    #[test]
+    fn batch_program_is_judged_by_the_time_that_the_server_leaves() {
+        let scenarios = scenarios().unwrap();
+        let scenario = scenarios.iter().find(|scenario| scenario.name == "tokens").unwrap();
+        // Latencies in milliseconds and numbers of batch loops; without a load, time ends with the last step.
+        let run = |server: &[f64], batch: usize| Outcome {
+            records: vec![
+                record(server, 1.0).filter(|_| !server.is_empty()),
+                record(&vec![1000.0; batch], 1.0).filter(|_| batch > 0),
+            ],
+            ..Outcome::default()
+        };
+        let results = vec![
+            (Mode::Alone(0), vec![run(&[1000.0, 1000.0], 0)]),
+            (Mode::Alone(1), vec![run(&[], 100)]),
+            (Mode::Native, vec![run(&[1000.0, 1000.0], 99)]),
+            (hpf(), vec![run(&[1000.0, 1050.0], 60)]),
+        ];
+        let figures = Figures::new(scenario, &setup(&gpu()), 1, vec![200_000.0, 1.0], &results).unwrap();
+        let [p50, p99, of_rest] = &figures.modes[3].checks[..] else { panic!() };
+        assert!(p50.met && p99.met, "{p50} {p99}");
+        // Two steps of 200 ms in 1.05 s leave 0.65 s of a second.
+        let rest = 1.0 - 0.4 / 1.05;
+        assert!((of_rest.value - 0.6 / rest).abs() < 1e-6, "{of_rest}");
     }
 }

@@ -84,6 +84,8 @@ fn start(this: &Path, session: &Session, program: &Program, files: RunFiles<'_>)
         if program.hint {
             command.arg("--hint");
         }
+    } else {
+        command.args(["--think-us", &program.think_us.to_string()]);
     }
     if session.policy.is_some() {
         command

@@ -52,6 +52,8 @@ pub(crate) struct Program {
     pub(crate) load: Option<(f64, Pattern)>,
     /// Microseconds of work on the host before the first launch of a request.
     pub(crate) prepare_us: u32,
+    /// Without a load: microseconds of work on the host between two inferences.
+    pub(crate) think_us: u32,
     /// True if it announces each request to the library when the request arrives.
     pub(crate) hint: bool,
     /// The preemption level that it requests.
