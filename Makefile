@@ -92,16 +92,17 @@ bench-preempt: build ## Measure how long an urgent launch waits at each preempti
 
 # Shares are measured where one program fills the device. With shared compute units two programs gain by overlapping, which no policy
 # with slices can keep.
-bench-policies: build ## Measure policies on the simulated GPU and in simulation, 40 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
+bench-policies: build ## Measure policies on the simulated GPU and in simulation, 50 minutes: target/bench/policies.json, prepreempt.json, policy-sim.svg
 	mkdir -p target/bench
 	target/release/xbench scenario shares --cu-model fcfs --json target/bench/shares.json
 	target/release/xbench scenario test3 test4 two-models three-priorities bursts --json target/bench/policies.json
 	target/release/xbench scenario test3 test4 two-models --level 3 --policy HPF --json target/bench/policies-level3.json
+	target/release/xbench scenario tokens tokens-two tokens-long --level 3 --policy HPF --json target/bench/tokens.json
 	target/release/xbench prepreempt --json target/bench/prepreempt.json
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
 	cargo bench -p policies --bench decide
 
-bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 70 minutes; the machine must be idle otherwise
+bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 80 minutes; the machine must be idle otherwise
 
 check-exports: ## Build for glibc 2.28; check what libshimhip.so exports and what library and programs need; "N passed, N failed"
 	scripts/dist-build

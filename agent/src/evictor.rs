@@ -258,7 +258,7 @@ impl State {
                 self.phase = Phase::Failed;
                 return reconcile(queues);
             };
-            self.costs.get_or_insert(costs);
+            self.costs.get_or_insert(costs).begin();
             self.phase = Phase::Begun { until: now + FIRST_CHECK };
         }
         if let Phase::Begun { until } = self.phase {
@@ -364,8 +364,10 @@ impl State {
             domain.forget_times();
             self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
             self.report.evictions += u64::from(first || self.report.evictions == 0);
-            if let Some(costs) = self.costs.as_mut().filter(|_| first) {
-                costs.learn_eviction(outcome.took);
+            match &mut self.costs {
+                Some(costs) if first => costs.learn_eviction(outcome.queues, outcome.took),
+                Some(costs) => costs.note_further_evictions(),
+                None => {}
             }
         }
         self.phase = Phase::Evicted { pause };

@@ -282,6 +282,10 @@ impl Registry {
     /// The same as for [`Registry::evict`].
     pub unsafe fn marker(&self, gpu_id: u32) -> Marker {
         let inner = self.lock();
+        // Without evictions, destructions may pass this registry by.
+        if inner.given_up.is_some() {
+            return Marker(Vec::new());
+        }
         let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
         // SAFETY: a destruction takes this lock first, so that the queues are alive; they belong to this
         // process by the precondition.
@@ -364,15 +368,21 @@ impl Registry {
         inner.apply(&[id])
     }
 
-    /// Counts the compute queues of all devices that have work.
+    /// Counts the compute queues of all devices that have work; `None` while a request is under way. Does not
+    /// wait.
     ///
     /// # Safety
     /// The same as for [`Registry::evict`].
-    pub unsafe fn count_with_work(&self) -> usize {
-        let inner = self.lock();
+    pub unsafe fn count_with_work(&self) -> Option<usize> {
+        let inner = self.inner.try_lock()?;
+        // Without evictions, destructions may pass this registry by.
+        if inner.given_up.is_some() {
+            return Some(0);
+        }
+        let queues = inner.queues.values().filter(|queue| queue.is_compute());
         // SAFETY: a destruction takes this lock first, so that the queue is alive; it belongs to this process
         // by the precondition.
-        inner.queues.values().filter(|queue| queue.is_compute() && unsafe { queue.has_work() }).count()
+        Some(queues.filter(|queue| unsafe { queue.has_work() }).count())
     }
 
     /// Returns for each device the compute queue that is most likely to be idle, and true if it is idle.

@@ -63,6 +63,27 @@ pub const fn request_number(command: u32) -> Option<u8> {
     if (command >> 8) as u8 == TYPE { Some(command as u8) } else { None }
 }
 
+/// Types of which every pattern of bits is a value: integers, and arrays and structures of them.
+///
+/// # Safety
+/// That is true of the type.
+pub unsafe trait AnyBits {}
+
+macro_rules! integers {
+    ($($type:ty)*) => {$(
+        // SAFETY: an integer.
+        unsafe impl AnyBits for $type {}
+    )*};
+}
+
+integers! { u8 u16 u32 u64 i8 i16 i32 i64 }
+
+// SAFETY: the elements are such types, and an array has no padding between them.
+unsafe impl<T: AnyBits, const N: usize> AnyBits for [T; N] {}
+
+#[doc(hidden)]
+pub const fn any_bits<T: AnyBits>() {}
+
 /// Structures of a kernel interface: C layout, integers, the kernel's size, no padding.
 #[macro_export]
 macro_rules! plain {
@@ -73,7 +94,10 @@ macro_rules! plain {
         pub struct $name { $($(#[$fmeta])* pub $field: $ty),* }
         const _: () = assert!(core::mem::size_of::<$name>() == $size);
         const _: () = assert!(0 $(+ core::mem::size_of::<$ty>())* == $size, "padding");
-        // SAFETY: repr(C), integers only, and the assertion above rules out padding.
+        const _: () = { $($crate::kfd::any_bits::<$ty>();)* };
+        // SAFETY: repr(C), and the assertion above admits only fields of such types.
+        unsafe impl $crate::kfd::AnyBits for $name {}
+        // SAFETY: repr(C), integers only, and the assertions above rule out padding and other fields.
         unsafe impl $crate::kfd::Plain for $name {}
     )*};
 }

@@ -1,7 +1,7 @@
 //! The environment `XSCHED_*` as one table: the meaning of each variable, the values that it accepts, and its
 //! parser.
 //!
-//! [`variables`] is the only list. The parser walks it, `docs/env.md` is printed from it, and a warning about
+//! [`variables()`] is the only list. The parser walks it, `docs/env.md` is printed from it, and a warning about
 //! a bad value quotes it. The variables that hint come from [`crate::hint::table`]. This module does not read
 //! the environment itself: the caller passes a getter, so that the parser is pure. A value that cannot be
 //! used leaves the default in force and yields one [`ConfigError`]. An empty value counts as not set.
@@ -37,7 +37,7 @@ pub fn is_on(value: &OsStr) -> bool {
 }
 
 impl Config {
-    /// Reads all [`variables`] through `get`. `built` are the policies that this build
+    /// Reads all [`variables()`] through `get`. `built` are the policies that this build
     /// contains.
     ///
     /// Never fails: a value that cannot be used keeps its default and yields one entry of the second result,

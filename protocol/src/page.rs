@@ -94,9 +94,9 @@ pub struct EvictCounters {
     /// Expected remaining duration of the commands in flight at the last suspension, in nanoseconds;
     /// [`UNKNOWN`] if there was no estimate.
     pub expected_ns: AtomicU64,
-    /// Cost of an eviction in nanoseconds, by recent measurements.
+    /// Cost of evicting as many queues as at the last suspension, in nanoseconds, by recent measurements.
     pub hold_ns: AtomicU64,
-    /// Cost of a restore in nanoseconds, by recent measurements.
+    /// Cost of restoring as many, in nanoseconds, by recent measurements.
     pub release_ns: AtomicU64,
     /// Time of the last request of the last eviction, by the server's clock.
     pub asked_at: AtomicU64,

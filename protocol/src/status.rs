@@ -263,14 +263,16 @@ mod tests {
         queues.apply(&hint).unwrap();
         assert_eq!(queues[0].priority, Priority::MAX);
         queues.set_level(SEVEN, PreemptLevel::Interrupt).unwrap();
+        queues.queue_mut(SEVEN).unwrap().counts.pending = 3;
         queues.apply(&Event::QueueDestroyed { queue: SEVEN }).unwrap();
         assert_eq!(queues.iter().map(|status| status.queue.0).collect::<Vec<_>>(), [8, 9]);
         let gone = queues.set_level(SEVEN, PreemptLevel::Block).unwrap_err();
         assert_eq!(gone.to_string(), "queue 7 does not exist");
 
-        // The hints of a destroyed queue do not reach a new one of the same name.
+        // The hints and counters of a destroyed queue do not reach a new one of the same name.
         queues.apply(&created(SEVEN)).unwrap();
         assert_eq!((queues[0].priority, queues[0].level), (Priority::DEFAULT, PreemptLevel::Block));
+        assert_eq!(queues[0].counts, Counts::default());
     }
 
     #[test]

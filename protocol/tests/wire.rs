@@ -1,5 +1,5 @@
 //! Everything that crosses a process border as JSON survives the way there and back. Invalid values are
-//! refused.
+//! refused. The bytes of binary messages stay.
 
 mod common;
 
@@ -8,9 +8,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
-use protocol::codes::PreemptLevel;
+use protocol::codes::{PreemptLevel, QueueClass};
 use protocol::event::Event;
-use protocol::hint::{Hint, ProcessHints};
+use protocol::hint::{Hint, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::{EntityId, Operation, Permit, Reason, Rival, Throttle, Window};
 use protocol::rank_reason::{Label, RankReason, RankValue};
@@ -199,6 +199,7 @@ fn message_bytes_never_change() {
     let (queue, priority) = (QueueId(0x0102_0304_0506_0708), Priority::try_from(-3).unwrap());
     let level = PreemptLevel::Interrupt;
     let key = CostKey::new(9).unwrap();
+    let classed = QueueHints { class: Some(QueueClass::BestEffort), ..QueueHints::default() };
     let messages = [
         ToServer::Hello { pid: 7, name: "ä".to_owned() }.encode(),
         ToServer::QueueCreated { queue, slot: 5, device: DeviceId(6), priority, level }.encode(),
@@ -208,6 +209,9 @@ fn message_bytes_never_change() {
         ToServer::Preemption { in_force: level, how: "x".to_owned() }.encode(),
         ToServer::EvictCost { key, cost: EvictCost::new(10, 11) }.encode(),
         ToServer::EvictCost { key, cost: None }.encode(),
+        ToServer::QueueHints { queue, hints: QueueHints::default() }.encode(),
+        ToServer::QueueHints { queue, hints: classed }.encode(),
+        ToServer::ProcessHints { hints: ProcessHints::default() }.encode(),
         ToClient::Welcome { client: ClientId(1), now: Time(2), server: 3 }.encode(),
         ToClient::Refused { reason: "no".to_owned() }.encode(),
     ];
@@ -224,6 +228,9 @@ fn message_bytes_never_change() {
             "474956570300060006000000030000000178",
             "47495657030009001800000009000000000000000a000000000000000b00000000000000",
             "474956570300090018000000090000000000000000000000000000000000000000000000",
+            "474956570300070030000000080706050403020104000000640000000000000000000000000000000000000000000000000000000000000000000000",
+            "47495657030007003c000000080706050403020104000000640000000000000000000000000000000000000000000000000000000000000000000000010000000200000000000000",
+            "47495657030008001c00000064000000000000000000000000000000000000000000000000000000",
             "4749565703000101140000000100000000000000020000000000000003000000",
             "474956570300020103000000026e6f",
         ]

@@ -1,4 +1,4 @@
-//! The handlers of the exported functions: one row of [`handlers!`] for the functions with a handler of their
+//! The handlers of the exported functions: one row of `handlers!` for the functions with a handler of their
 //! own, and one for each scope of the others.
 //!
 //! A handler gets the [`Call`](crate::boundary::Call) and the caller's arguments. A row with a name that no

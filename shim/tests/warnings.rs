@@ -5,7 +5,7 @@ mod support;
 use support::{Programs, run};
 
 /// Every variable with an unusable value, and the further text of its warning.
-const BAD: [(&str, &str, &str); 21] = [
+const BAD: [(&str, &str, &str); 22] = [
     ("XSCHED_DISABLE", "yes", "ON, OFF"),
     ("XSCHED_SCHEDULER", "GLOBAL", "APP, LCL, GLB"),
     ("XSCHED_POLICY", "FIFO", "a policy of this build: HPF"),
@@ -22,6 +22,7 @@ const BAD: [(&str, &str, &str); 21] = [
     ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "x", "ON, OFF"),
     ("XSCHED_AUTO_XQUEUE_JOB", "x", ">= 0"),
     ("XSCHED_AUTO_XQUEUE_CAP", "0", "1..100"),
+    ("XSCHED_AUTO_XQUEUE_CLASS", "fast", "latency-critical, best-effort"),
     ("XSCHED_STARVATION_MS", "1s", ">= 0"),
     ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "x", "ON, OFF"),
     ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "x", "ON, OFF"),

@@ -57,12 +57,35 @@ fn a_replay_does_the_same_with_and_without_the_library() {
 }
 
 #[test]
+fn replay_pauses_between_two_inferences() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = folder.path().join("record.json");
+    let run = Gpu::take()
+        .product("xbench")
+        .arg("replay")
+        .arg(model())
+        .arg("--think-us=50000")
+        .arg("--seconds=0.3")
+        .arg(format!("--record={}", record.display()))
+        .finish();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(run.stdout.contains("inferences, each 50000 µs after the last"), "{}", run.stdout);
+    let record = read(&record);
+    let requests = record["requests"].as_array().unwrap();
+    assert!(requests.len() > 1, "{record}");
+    for pair in requests.windows(2) {
+        let pause = pair[1]["began_us"].as_f64().unwrap() - pair[0]["ended_us"].as_f64().unwrap();
+        assert!(pause >= 50_000.0, "{pause}");
+    }
+}
+
+#[test]
 fn a_session_serves_every_request_while_the_batch_model_runs() {
     let folder = tempfile::tempdir().unwrap();
     let part = |name: &str, load: Value| {
         json!({
-            "name": name, "trace": model(), "scale": 1, "seed": 3, "load": load, "prepare_us": 0, "hint": false, "level": 1,
-            "variables": [],
+            "name": name, "trace": model(), "scale": 1, "seed": 3, "load": load, "prepare_us": 0, "think_us": 0, "hint": false,
+            "level": 1, "variables": [],
         })
     };
     let parts = [part("high", json!([50, "poisson"])), part("low", Value::Null)];

@@ -129,7 +129,7 @@ fn program_has_the_environment_for_scheduling() {
 #[test]
 fn hints_become_variables() {
     let installed = Installed::with_server();
-    let line = "-u 30 -t 700 --deadline 900 --kdeadline 2 --laxity 5000,-10,10 --preemptible off --job 3 --cap 40 env";
+    let line = "-u 30 -t 700 --deadline 900 --kdeadline 2 --laxity 5000,-10,10 --preemptible off --job 3 --cap 40 --class best-effort env";
     let options: Vec<_> = line.split(' ').collect();
     let (code, out, _) = finish(&mut installed.run(&options));
     assert_eq!(code, Some(0));
@@ -144,6 +144,7 @@ fn hints_become_variables() {
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
         ("XSCHED_AUTO_XQUEUE_JOB", "3"),
         ("XSCHED_AUTO_XQUEUE_CAP", "40"),
+        ("XSCHED_AUTO_XQUEUE_CLASS", "best-effort"),
     ]);
     assert_eq!(found, said);
     let get = |name: &str| said.get(name).map(Into::into);

@@ -108,8 +108,9 @@ impl HardwareQueues {
         unsafe { self.registry.evict(gpu_id) }
     }
 
-    /// Counts the compute queues that have work, which an eviction would evict.
-    pub(crate) fn count_with_work(&self) -> usize {
+    /// Counts the compute queues that have work, which an eviction would evict; `None` while a request of the
+    /// runtime is under way. Does not wait.
+    pub(crate) fn count_with_work(&self) -> Option<usize> {
         // SAFETY: `new` requires what the registry does.
         unsafe { self.registry.count_with_work() }
     }

@@ -80,6 +80,14 @@ fn beside(directory: &Path, script: &str) -> PathBuf {
 }
 
 #[test]
+fn replay_with_a_rate_refuses_a_pause() {
+    let output = run(xbench(XBENCH).args(["replay", "none.json", "--rate=1", "--think-us=1"]));
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("'--think-us <US>'") && told.contains("'--rate <R>'"), "{told}");
+}
+
+#[test]
 fn sim_restarts_under_the_gpu_sim_beside_it() {
     let directory = tempfile::tempdir().unwrap();
     let program = beside(directory.path(), "echo \"$@\"; exit 77");

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::codes::QueueClass;
 use crate::hint::table::{HINTS, HintSpec, HintVariable};
 use crate::hint::{Hints, Laxity, ProcessHints, QueueHints};
 use proptest::prelude::*;
@@ -72,6 +73,22 @@ fn variable_of_a_hint_accepts_all_examples_and_one_changes_the_configuration() {
         });
         let changing = configured.filter(|config| *config != Config::default()).count();
         assert!(changing > 0, "{} is read", variable.name);
+    }
+}
+
+#[test]
+fn variable_of_a_hint_accepts_the_ends_of_its_range() {
+    for (name, value) in [
+        ("XSCHED_AUTO_XQUEUE_PRIORITY", "-256"),
+        ("XSCHED_AUTO_XQUEUE_TIMESLICE", "100000"),
+        ("XSCHED_AUTO_XQUEUE_DEADLINE", "1"),
+        ("XSCHED_AUTO_XQUEUE_JOB", "9223372036854775807"),
+        ("XSCHED_AUTO_XQUEUE_CAP", "1"),
+        ("XSCHED_AUTO_XQUEUE_CLASS", "Best-Effort"),
+    ] {
+        let (config, errors) = read(&[(name, value)], &[]);
+        assert_eq!(errors, [], "{name}={value}");
+        assert_ne!(config, Config::default(), "{name}={value} is read");
     }
 }
 
@@ -167,6 +184,7 @@ fn variables_of_hints_set_the_hints_of_queue_and_process() {
         ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "OFF"),
         ("XSCHED_AUTO_XQUEUE_JOB", "3"),
         ("XSCHED_AUTO_XQUEUE_CAP", "40"),
+        ("XSCHED_AUTO_XQUEUE_CLASS", "best-effort"),
     ];
     let (share, seven) = (Utilization::try_from(30).unwrap(), Priority::try_from(7).unwrap());
     let queue = QueueHints {
@@ -174,6 +192,7 @@ fn variables_of_hints_set_the_hints_of_queue_and_process() {
         deadline_us: NonZeroU64::new(900),
         laxity: Some(Laxity { us: 0, lax: Priority::MIN, critical: seven }),
         preemptible: false,
+        class: Some(QueueClass::BestEffort),
         ..QueueHints::default()
     };
     let process = ProcessHints {

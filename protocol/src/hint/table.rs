@@ -9,7 +9,8 @@
 //! 3. declare its function in `include/xsched/hint.h` and name it in `shim/src/capi.rs`,
 //! 4. write the two documents anew: `GIVEWAY_REGENERATE=1 cargo test -p protocol --test env_doc`.
 //!
-//! The tests of the variables and of the wire format go by the table as well.
+//! The tests of accepted values and of the way through a message go by the table as well. Refused values
+//! (`config/tests.rs`, `shim/tests/warnings.rs`) and options of `xcli run` (`xcli/tests/run.rs`) are listed.
 
 pub use super::spec::{HintSpec, HintVariable, Scope, Values};
 

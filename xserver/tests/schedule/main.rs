@@ -219,7 +219,7 @@ fn turn_shorter_than_wake_up_passes_unused() {
 #[test]
 fn properties_hold_with_a_silent_server() {
     let faults = Faults { silence: true, ..NONE };
-    // After the lease no client is suspended, and the device takes its queues in any order. The urgent client
+    // Once the clients have left the server, none is suspended, and the device takes its queues in any order. The urgent client
     // may then wait for the three commands of the other one and for its own.
     check(urgent_client([3, 1], faults, Bounds { waiting: 4, ..PROMPT }));
     check(equal_clients([2, 1], 1, faults, 3));
@@ -314,7 +314,7 @@ fn mutation_makes_its_property_fail() {
         (Mutation::HeartbeatOnlyRenews, [3, 1], lost, LATE, INVERSION),
         (Mutation::KeepsDeadClients, [2, 1], dies, PROMPT, WAITING),
         (Mutation::IgnoresStoppedProcesses, [2, 1], stops, LATE, WAITING),
-        (Mutation::AgentIgnoresLease, [2, 1], silence, Bounds { waiting: 3, ..PROMPT }, ORPHANED),
+        (Mutation::AgentIgnoresLease, [2, 1], silence, Bounds { waiting: 4, ..PROMPT }, ORPHANED),
         (Mutation::PopsWithoutSubmitLock, [2, 1], NONE, PROMPT, ORDER),
         (Mutation::DropsCommand, [2, 1], NONE, PROMPT, NONE_LOST),
         (Mutation::LaunchesWithoutPop, [2, 1], NONE, PROMPT, LAUNCHED_ONCE),

@@ -31,7 +31,8 @@ pub(crate) struct Program {
     pub(crate) trace: PathBuf,
     /// Multiplies its recorded times.
     pub(crate) scale: f64,
-    /// Requests a second and how they arrive; without a load one inference follows the other.
+    /// Requests a second and how they arrive; without a load one inference follows the other, at once or after
+    /// `think_us`.
     pub(crate) load: Option<(f64, Pattern)>,
     pub(crate) priority: i32,
     /// Its share in percent, for policies that use it.
@@ -229,7 +230,7 @@ pub(crate) struct Setup<'a> {
     pub(crate) blocks: u32,
     /// The time in which requests arrive.
     pub(crate) seconds: f64,
-    /// The most seconds that a program without a rate runs alone, which suffice to measure its rate.
+    /// The most seconds that a program back to back runs alone, which suffice to measure its rate.
     pub(crate) alone_seconds: f64,
     pub(crate) seed: u64,
     /// The difference between the seeds of two blocks.
@@ -290,7 +291,8 @@ impl<'a> Experiment<'a> {
         let Setup { programs, gpu, seconds, alone_seconds, .. } = self.setup;
         let indices = mode.indices(programs.len());
         let parts = indices.clone().map(|index| self.part(index, mode, block)).collect::<Result<Vec<_>>>()?;
-        let closed = matches!(mode, Mode::Alone(_)) && parts.iter().all(|part| part.load.is_none());
+        let closed =
+            matches!(mode, Mode::Alone(_)) && indices.clone().all(|index| !programs[index].has_latency());
         let seconds = if closed { seconds.min(alone_seconds) } else { seconds };
         let session = Session { parts, seconds, policy: mode.server_words() };
         let done = session.run(&self.this, gpu, name)?;

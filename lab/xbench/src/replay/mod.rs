@@ -206,7 +206,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     if args.gate {
         print_word("done")?;
     } else {
-        print!("{}", table(&record, args.rate.is_some())?);
+        print!("{}", table(&record, args.rate.is_some(), args.think_us)?);
     }
     Ok(())
 }
@@ -251,11 +251,15 @@ fn pass_gate(stop: &Arc<AtomicBool>) -> Result<u64> {
     Ok(start)
 }
 
-fn table(record: &Record, open: bool) -> Result<String> {
+fn table(record: &Record, open: bool, think_us: u32) -> Result<String> {
     let latencies = Samples::new(record.latencies_ms()).context("nothing was measured")?;
     let [min, p50, p90, p99, max] =
         [0.0, 50.0, 90.0, 99.0, 100.0].map(|percent| latencies.percentile(percent));
-    let what = if open { "requests, from arrival to end" } else { "inferences, back to back" };
+    let what = match (open, think_us) {
+        (true, _) => "requests, from arrival to end".to_owned(),
+        (false, 0) => "inferences, back to back".to_owned(),
+        (false, us) => format!("inferences, each {us} µs after the last"),
+    };
     Ok(format!(
         "{}: {} {what}; {:.2} a second\nmilliseconds: min {min:.2}, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.2}\n\
          digest {} after {} inferences, which is correct\n",

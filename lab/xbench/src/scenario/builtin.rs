@@ -58,7 +58,7 @@ pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
     const TOKENS_TWO: &[Check] = &[
         Check::P50OverAlone("server", 1.10),
         Check::P99OverAlone("server", 1.10),
-        Check::TotalOverAlone("batch", 0.90),
+        Check::OthersKeepRest("server", "batch", 0.90),
     ];
     Ok(vec![
         scenario("test3", URGENT, LIKE_ALONE)?,
@@ -101,9 +101,9 @@ mod tests {
                         scenario.programs.iter().any(|program| program.name == name && program.has_latency())
                     }
                     Check::Keeps(name, _) | Check::Share(name, ..) => part(name),
-                    Check::Before(first, second) | Check::KeepsOfRest(first, second, _) => {
-                        part(first) && part(second)
-                    }
+                    Check::Before(first, second)
+                    | Check::KeepsOfRest(first, second, _)
+                    | Check::OthersKeepRest(first, second, _) => part(first) && part(second),
                     Check::TotalOverAlone(name, _) => part(name),
                     Check::Total(_) => true,
                 };

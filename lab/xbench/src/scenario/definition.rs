@@ -28,6 +28,8 @@ pub(super) enum Check {
     Keeps(&'static str, f64),
     /// The same in the device time that the second program leaves in this mode.
     KeepsOfRest(&'static str, &'static str, f64),
+    /// The same for all programs but this one together, over what the second does alone.
+    OthersKeepRest(&'static str, &'static str, f64),
     /// The share of the device time of all programs, and its tolerance.
     Share(&'static str, f64, f64),
     /// The smallest device time of all programs over that without giveway.

@@ -247,6 +247,11 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
             let what = format!("{name} over alone in the time that {other} leaves");
             at_least(what, here(name)?.per_s / (alone(name)?.per_s * rest), least)
         }
+        Check::OthersKeepRest(name, like, least) => {
+            let used = here(name)?.share * mode.busy;
+            let what = format!("all others over {like} alone in the time that {name} leaves");
+            at_least(what, (mode.busy - used) / (mode_alone(like)?.busy * (1.0 - used)), least)
+        }
         Check::TotalOverAlone(name, least) => at_least(
             format!("work of all over that of {name} alone"),
             mode.busy / mode_alone(name)?.busy,

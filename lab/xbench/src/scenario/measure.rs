@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 
-/// The most seconds that a program without a rate runs alone.
+/// The most seconds that a program back to back runs alone.
 const ALONE_SECONDS: f64 = 10.0;
 /// The difference between the seeds of two blocks, which leaves room for a seed of each program.
 const SEED_STEP: u64 = 1000;

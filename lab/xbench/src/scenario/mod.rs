@@ -70,8 +70,8 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
     let mut all = Vec::new();
     for scenario in wanted {
         let experiment = args.common.experiment(scenario)?;
-        // Only the comparison with simulation uses the mode at one priority, for programs with a rate.
-        let equal = scenario.programs.iter().any(|program| program.load.is_some());
+        // Only the comparison with simulation uses the mode at one priority, for programs with a latency.
+        let equal = scenario.programs.iter().any(|program| program.has_latency());
         let mut figures = measure(scenario, &experiment, args.level, equal, &policies)?;
         figures.agreement = Some(Agreement::new(scenario, &figures, experiment.setup)?);
         println!("{}", figures.table());

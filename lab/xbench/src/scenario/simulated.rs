@@ -96,7 +96,7 @@ impl Agreement {
                 compare(&format!("missed, {}", program.name), measured as u64, sum(&late));
             }
         }
-        let open = scenario.programs.iter().zip(&model.call_us).filter(|(program, _)| program.load.is_some());
+        let open = scenario.programs.iter().zip(&model.call_us).filter(|(program, _)| program.has_latency());
         let call_us = open.map(|(program, call)| (program.name.clone(), *call)).collect();
         Ok(Self { share: share(setup.gpu.cu_model), call_us, beside: model.beside, counts })
     }
@@ -142,10 +142,10 @@ struct Modelled<'a> {
 }
 
 impl Modelled<'_> {
-    /// Fits the host time of a launch of each program with a rate, by its median latency alone.
+    /// Fits the host time of a launch of each program with a latency, by its median alone.
     fn with_hosts(mut self, figures: &Figures) -> Result<Self, WrongInput> {
         let programs = self.scenario.programs.iter().enumerate();
-        for (index, program) in programs.filter(|(_, program)| program.load.is_some()) {
+        for (index, program) in programs.filter(|(_, program)| program.has_latency()) {
             let alone = |mode: &&ModeFigures| mode.mode == format!("{} alone", program.name);
             let Some(measured) = figures.modes.iter().find(alone).map(|mode| mode.parts[0].p50_ms) else {
                 continue;
@@ -160,11 +160,11 @@ impl Modelled<'_> {
         Ok(self)
     }
 
-    /// Fits the factor while other programs work, by the median latency of the first program with a rate at
+    /// Fits the factor while other programs work, by the median latency of the first program that has one, at
     /// one priority.
     fn with_beside(mut self, figures: &Figures) -> Result<Self, WrongInput> {
         let equal = figures.modes.iter().find(|mode| mode.mode == Mode::EQUAL);
-        let first = self.scenario.programs.iter().position(|program| program.load.is_some());
+        let first = self.scenario.programs.iter().position(Program::has_latency);
         let Some((index, measured)) = first.and_then(|index| Some((index, equal?.parts.get(index)?.p50_ms)))
         else {
             return Ok(self);
