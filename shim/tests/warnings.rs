@@ -22,7 +22,7 @@ const BAD: [(&str, &str, &str); 22] = [
     ("XSCHED_AUTO_XQUEUE_PREEMPTIBLE", "x", "ON, OFF"),
     ("XSCHED_AUTO_XQUEUE_JOB", "x", ">= 0"),
     ("XSCHED_AUTO_XQUEUE_CAP", "0", "1..100"),
-    ("XSCHED_AUTO_XQUEUE_CLASS", "fast", "latency-critical, best-effort"),
+    ("XSCHED_AUTO_XQUEUE_CLASS", "fast", "LATENCY-CRITICAL, BEST-EFFORT"),
     ("XSCHED_STARVATION_MS", "1s", ">= 0"),
     ("XSCHED_SCHEDULER_SUSPEND_SYNC_HWQ", "x", "ON, OFF"),
     ("XSCHED_SCHEDULER_SUSPEND_WAIT_ALL", "x", "ON, OFF"),

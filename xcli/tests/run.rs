@@ -151,7 +151,7 @@ fn hints_become_variables() {
     assert_eq!(Config::read(get, &[]).1, [], "the library accepts them");
 
     let options: Vec<_> =
-        "--deadline -1 --kdeadline -1 --laxity -1 --job 0 --cap -1 env".split(' ').collect();
+        "--deadline -1 --kdeadline -1 --laxity -1 --job 0 --cap -1 --class none env".split(' ').collect();
     let (_, out, _) = finish(installed.run(&options).envs(&said));
     let left = ["UTILIZATION", "TIMESLICE", "PREEMPTIBLE"].map(|name| format!("XSCHED_AUTO_XQUEUE_{name}"));
     let found = scheduled(&out);
