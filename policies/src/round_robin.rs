@@ -11,7 +11,7 @@
 //! time that it runs is taken off, and the slice is over when nothing is left. Time that it ran too much
 //! because of a late decision is missing in the next slice; an entity that has nothing even then lets its
 //! slice pass. So each entity has had one slice for each round, and the shares are exact over many slices.
-//! Nothing is taken off while no other entity wants its devices.
+//! The account stays as it is while no other entity wants the same devices.
 
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Ranking};

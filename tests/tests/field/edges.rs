@@ -127,8 +127,8 @@ impl Drop for Stopped {
     }
 }
 
-/// What a policy in the process has suspended continues correctly when its rival has no more work, whichever of
-/// the library's threads does not get on.
+/// A stream that the process's own policy has suspended continues when its rival has no more work, although one
+/// of the library's threads is stopped.
 #[test]
 fn a2_no_thread_of_the_librarys_keeps_a_queue_suspended() {
     let gpu = Gpu::take();
@@ -148,8 +148,8 @@ fn a2_no_thread_of_the_librarys_keeps_a_queue_suspended() {
     for thread in ["giveway-launch", "giveway-watch"] {
         run_beside_stopped(thread);
     }
-    // The program takes its stream for suspended when work does not end for a while. On a busy machine that can
-    // have another reason, and then nothing has to be said.
+    // The program takes its stream for suspended if work does not end for a while. A busy machine can be the
+    // reason for that, and then the library has nothing to log.
     let mut said = (0..10).map(|_| run_beside_stopped("giveway-agent"));
     assert!(said.any(|said| said.contains("does not answer: they run unscheduled")));
 }

@@ -55,11 +55,6 @@ pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
         Check::P99OverAlone("server", 1.10),
         Check::KeepsOfRest("batch", "server", 0.90),
     ];
-    const TOKENS_TWO: &[Check] = &[
-        Check::P50OverAlone("server", 1.10),
-        Check::P99OverAlone("server", 1.10),
-        Check::OthersKeepRest("server", "batch", 0.90),
-    ];
     Ok(vec![
         scenario("test3", URGENT, LIKE_ALONE)?,
         scenario("test4", URGENT, LIKE_ALONE)?,
@@ -80,7 +75,7 @@ pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
             &[Check::P99OverAlone("urgent", 1.25)],
         )?,
         scenario("tokens", &["HPF", "LCBE"], TOKENS)?,
-        scenario("tokens-two", &["HPF", "LCBE"], TOKENS_TWO)?,
+        scenario("tokens-two", &["HPF", "LCBE"], TOKENS)?,
         scenario("tokens-long", &["HPF", "LCBE"], TOKENS)?,
     ])
 }
@@ -101,9 +96,9 @@ mod tests {
                         scenario.programs.iter().any(|program| program.name == name && program.has_latency())
                     }
                     Check::Keeps(name, _) | Check::Share(name, ..) => part(name),
-                    Check::Before(first, second)
-                    | Check::KeepsOfRest(first, second, _)
-                    | Check::OthersKeepRest(first, second, _) => part(first) && part(second),
+                    Check::Before(first, second) | Check::KeepsOfRest(first, second, _) => {
+                        part(first) && part(second)
+                    }
                     Check::TotalOverAlone(name, _) => part(name),
                     Check::Total(_) => true,
                 };

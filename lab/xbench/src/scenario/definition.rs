@@ -26,10 +26,9 @@ pub(super) enum Check {
     P99(&'static str, f64),
     /// The smallest rate over that alone.
     Keeps(&'static str, f64),
-    /// The same in the device time that the second program leaves in this mode.
+    /// The smallest work of all programs but the second together, over what the first does alone in the device
+    /// time that the second leaves in this mode.
     KeepsOfRest(&'static str, &'static str, f64),
-    /// The same for all programs but this one together, over what the second does alone.
-    OthersKeepRest(&'static str, &'static str, f64),
     /// The share of the device time of all programs, and its tolerance.
     Share(&'static str, f64, f64),
     /// The smallest device time of all programs over that without giveway.

@@ -243,14 +243,9 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
             at_least(format!("{name} over alone"), here(name)?.per_s / alone(name)?.per_s, least)
         }
         Check::KeepsOfRest(name, other, least) => {
-            let rest = 1.0 - here(other)?.share * mode.busy;
-            let what = format!("{name} over alone in the time that {other} leaves");
-            at_least(what, here(name)?.per_s / (alone(name)?.per_s * rest), least)
-        }
-        Check::OthersKeepRest(name, like, least) => {
-            let used = here(name)?.share * mode.busy;
-            let what = format!("all others over {like} alone in the time that {name} leaves");
-            at_least(what, (mode.busy - used) / (mode_alone(like)?.busy * (1.0 - used)), least)
+            let used = here(other)?.share * mode.busy;
+            let what = format!("work without {other} over {name} alone in the time that {other} leaves");
+            at_least(what, (mode.busy - used) / (mode_alone(name)?.busy * (1.0 - used)), least)
         }
         Check::TotalOverAlone(name, least) => at_least(
             format!("work of all over that of {name} alone"),
@@ -281,6 +276,18 @@ mod tests {
 
     fn record(latencies_ms: &[f64], seconds: f64) -> Option<Record> {
         Some(crate::experiment::tests::record(latencies_ms, 0.0, seconds))
+    }
+
+    /// A run of two programs: the latencies of the first, in milliseconds, and the inferences of the second; an
+    /// empty list or 0 for a program that did not run.
+    fn run(latencies_ms: &[f64], batch: usize) -> Outcome {
+        Outcome {
+            records: vec![
+                record(latencies_ms, 1.0).filter(|_| !latencies_ms.is_empty()),
+                record(&vec![1000.0; batch], 1.0).filter(|_| batch > 0),
+            ],
+            ..Outcome::default()
+        }
     }
 
     fn hpf() -> Mode {
@@ -320,13 +327,6 @@ mod tests {
     fn requests_after_the_deadline_are_misses() {
         let scenarios = scenarios().unwrap();
         let scenario = scenarios.iter().find(|scenario| scenario.name == "two-models").unwrap();
-        let run = |urgent: &[f64], batch: usize| Outcome {
-            records: vec![
-                record(urgent, 1.0).filter(|_| !urgent.is_empty()),
-                record(&vec![1000.0; batch], 1.0).filter(|_| batch > 0),
-            ],
-            ..Outcome::default()
-        };
         let results = vec![
             (Mode::Alone(0), vec![run(&[2.0, 4.0], 0)]),
             (Mode::Alone(1), vec![run(&[], 100)]),
@@ -346,14 +346,6 @@ mod tests {
     fn batch_program_is_judged_by_the_time_that_the_server_leaves() {
         let scenarios = scenarios().unwrap();
         let scenario = scenarios.iter().find(|scenario| scenario.name == "tokens").unwrap();
-        // Latencies in milliseconds and numbers of batch loops; without a load, time ends with the last step.
-        let run = |server: &[f64], batch: usize| Outcome {
-            records: vec![
-                record(server, 1.0).filter(|_| !server.is_empty()),
-                record(&vec![1000.0; batch], 1.0).filter(|_| batch > 0),
-            ],
-            ..Outcome::default()
-        };
         let results = vec![
             (Mode::Alone(0), vec![run(&[1000.0, 1000.0], 0)]),
             (Mode::Alone(1), vec![run(&[], 100)]),
