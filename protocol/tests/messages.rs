@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use protocol::bounds::{Cap, Priority, Timeslice};
-use protocol::codes::PreemptLevel;
+use protocol::codes::{PreemptLevel, QueueClass};
 use protocol::cost::{CostKey, EvictCost, MOST_NS};
 use protocol::frame::{Decoder, Frame, REQUEST_LIMIT};
 use protocol::hint::{ProcessHints, QueueHints};
@@ -88,6 +88,39 @@ fn to_client() -> impl Strategy<Value = ToClient> {
     ]
 }
 
+/// Bytes of a hint with a wire code: the code and the number.
+const LATER_HINT: usize = 12;
+
+/// Checks that a message is refused when it is cut or when bytes follow. A message of hints may end before
+/// any hint with a wire code: then it is the message without that hint.
+fn refuses_other_lengths(message: &ToServer, more: &[u8]) -> Result<(), TestCaseError> {
+    let Frame { kind, payload } = one_frame(&message.encode());
+    for length in 0..payload.len() {
+        let cut = payload[..length].to_vec();
+        let Ok(shorter) = ToServer::decode(&Frame { kind, payload: cut.clone() }) else { continue };
+        let has_hints = matches!(message, ToServer::QueueHints { .. } | ToServer::ProcessHints { .. });
+        prop_assert!(has_hints, "{length} bytes");
+        prop_assert_eq!((payload.len() - length) % LATER_HINT, 0);
+        prop_assert_eq!(one_frame(&shorter.encode()).payload, cut);
+    }
+    let longer = Frame { kind, payload: [&payload, more].concat() };
+    prop_assert_eq!(ToServer::decode(&longer), Err(MessageError { kind }));
+    Ok(())
+}
+
+#[test]
+fn message_cut_before_a_later_hint_is_the_message_without_it() {
+    let message = |class| ToServer::QueueHints {
+        queue: QueueId(1),
+        hints: QueueHints { class, ..QueueHints::default() },
+    };
+    let (with, without) = (message(Some(QueueClass::BestEffort)), message(None));
+    refuses_other_lengths(&with, &[0]).unwrap();
+    let Frame { kind, mut payload } = one_frame(&with.encode());
+    payload.truncate(payload.len() - LATER_HINT);
+    assert_eq!(ToServer::decode(&Frame { kind, payload }), Ok(without));
+}
+
 proptest! {
     #[test]
     fn message_to_server_encoded_and_decoded_is_the_same(message in to_server()) {
@@ -101,13 +134,7 @@ proptest! {
 
     #[test]
     fn message_too_short_or_too_long_is_refused(message in to_server(), more in vec(any::<u8>(), 1..9)) {
-        let Frame { kind, payload } = one_frame(&message.encode());
-        for length in 0..payload.len() {
-            let cut = Frame { kind, payload: payload[..length].to_vec() };
-            prop_assert_eq!(ToServer::decode(&cut), Err(MessageError { kind }));
-        }
-        let longer = Frame { kind, payload: [payload, more].concat() };
-        prop_assert_eq!(ToServer::decode(&longer), Err(MessageError { kind }));
+        refuses_other_lengths(&message, &more)?;
     }
 
     #[test]
