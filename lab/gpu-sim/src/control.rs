@@ -53,6 +53,10 @@ pub struct Setup {
     /// ROW times in a row (1), after which the next one succeeds
     #[arg(long, value_name = "SEED[:ONE_IN[:REQUEST,...[:ROW]]]")]
     pub fail_ioctls: Option<String>,
+    /// Record when each process's kernels arrived, ran and ended and when its queues were off the hardware, as
+    /// binary records (docs/simulate.md)
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
 }
 
 /// The model by which kernels share the compute units.
@@ -81,7 +85,7 @@ impl Setup {
     }
 
     /// Returns the names of all options, and the values of those that are set.
-    fn options(&self) -> [(&'static str, Option<String>); 12] {
+    fn options(&self) -> [(&'static str, Option<String>); 13] {
         fn text<T: ToString>(value: &Option<T>) -> Option<String> {
             value.as_ref().map(T::to_string)
         }
@@ -98,6 +102,7 @@ impl Setup {
             ("preemption-timeout-ms", text(&self.preemption_timeout_ms)),
             ("stuck-queue", text(&self.stuck_queue)),
             ("fail-ioctls", text(&self.fail_ioctls)),
+            ("timeline", self.timeline.as_ref().map(|path| path.display().to_string())),
         ]
     }
 }
@@ -111,6 +116,8 @@ pub enum ToSupervisor {
     Child(i32),
     /// Requests the statistics so far.
     Stats,
+    /// Requests that the timeline so far is written.
+    Record,
     /// Requests the kernels of the launcher's programs that were not executed.
     Unexecuted,
     /// Requests the state of the machine, without joining.
@@ -131,7 +138,7 @@ pub enum ToLauncher {
     },
     /// The request is refused, for this reason.
     Refused(String),
-    /// The answer to [`ToSupervisor::Stats`] or [`ToSupervisor::Info`].
+    /// The answer to [`ToSupervisor::Stats`], [`ToSupervisor::Info`] or [`ToSupervisor::Record`].
     Report(serde_json::Value),
     /// The answer to [`ToSupervisor::Unexecuted`].
     Unexecuted(Summary),

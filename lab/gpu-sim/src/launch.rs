@@ -53,6 +53,7 @@ pub struct Run {
 pub fn run(mut run: Run) -> anyhow::Result<u8> {
     // The supervisor has another working directory.
     run.setup.durations = run.setup.durations.map(std::path::absolute).transpose()?;
+    run.setup.timeline = run.setup.timeline.map(std::path::absolute).transpose()?;
     // Open the file before the command runs, so that an error is reported early.
     let stats = run.stats.as_ref().map(|path| {
         File::create(path)
@@ -99,19 +100,14 @@ pub fn run(mut run: Run) -> anyhow::Result<u8> {
     }
     let status = reap_until(child)?;
     CHILD.store(0, Ordering::Release);
+    if run.setup.timeline.is_some() && !lost.load(Ordering::Acquire) {
+        // The supervisor ends later than this run, whose user reads the file next.
+        ask(&stream, &answer, &ToSupervisor::Record, "The timeline is incomplete")?;
+    }
     if let Some((file, path)) = stats
         && !lost.load(Ordering::Acquire)
     {
-        control::send(&stream, &ToSupervisor::Stats)?;
-        let report = match answer.recv_timeout(JOIN_LIMIT) {
-            Ok(ToLauncher::Report(report)) => report,
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                anyhow::bail!(
-                    "the simulated GPU does not answer within {JOIN_LIMIT:?}: is it stopped? There are no statistics"
-                )
-            }
-            _ => anyhow::bail!("the simulated GPU ended before it could report"),
-        };
+        let report = ask(&stream, &answer, &ToSupervisor::Stats, "There are no statistics")?;
         serde_json::to_writer_pretty(file, &report)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
@@ -125,6 +121,25 @@ pub fn run(mut run: Run) -> anyhow::Result<u8> {
     let until = Instant::now() + JOIN_LIMIT;
     while answer.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
     Ok(exit_code(status))
+}
+
+/// Asks the supervisor for a report; `otherwise` is what its absence means to the user.
+fn ask(
+    stream: &UnixStream,
+    answer: &mpsc::Receiver<ToLauncher>,
+    request: &ToSupervisor,
+    otherwise: &str,
+) -> anyhow::Result<serde_json::Value> {
+    control::send(stream, request)?;
+    match answer.recv_timeout(JOIN_LIMIT) {
+        Ok(ToLauncher::Report(report)) => Ok(report),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            anyhow::bail!(
+                "the simulated GPU does not answer within {JOIN_LIMIT:?}: is it stopped? {otherwise}"
+            )
+        }
+        _ => anyhow::bail!("the simulated GPU ended before it could report"),
+    }
 }
 
 /// Prints the kernels that were not executed. It must not delay the end of a run or change its exit code:

@@ -12,7 +12,7 @@
 //!   the rings.
 //! * `machine` is the state that all of them change.
 //! * `device` models the compute units; `kernels` knows the effects of kernels, and `unexecuted` counts those
-//!   it does not execute.
+//!   it does not execute. `recording` writes the timeline of a run.
 //! * `arena` and `space` are memory; `sandbox`, `topology`, `cards` and `drm` are what programs see of the
 //!   device.
 
@@ -34,6 +34,7 @@ mod layout;
 mod machine;
 mod packets;
 mod procfs;
+mod recording;
 mod sandbox;
 mod space;
 mod supervisor;

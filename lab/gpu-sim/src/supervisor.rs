@@ -5,6 +5,7 @@ mod launchers;
 mod plan;
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -24,8 +25,9 @@ use crate::clock::now;
 use crate::control::Setup;
 use crate::engine::{self, Pace};
 use crate::fuse::{Connection, FILE_SIZE, Request};
-use crate::machine::{DriverState, Machine, Outbox, Process, Sysfs};
+use crate::machine::{DriverState, Machine, Outbox, Process, Sysfs, Timeline};
 use crate::procfs::{ancestors, name, thread_group};
+use crate::recording::{HEADER, Recording};
 use crate::sandbox::{self, Place};
 use crate::topology::GpuConfig;
 use crate::unexecuted::Launches;
@@ -98,6 +100,7 @@ pub fn main(path: &Path, setup: &Setup) -> anyhow::Result<()> {
             out.flush()?;
             served?;
             launchers::wait_for_the_last(&shared, listener);
+            shared.write_timeline();
             Ok(())
         }
         Err(error) => {
@@ -128,6 +131,8 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Supervisor>, UnixLis
             (Vec::new(), Vec::new())
         }
     };
+    // Open the file before /dev changes: it can lie there.
+    let timeline = setup.timeline.as_deref().map(create_timeline).transpose()?;
     let place = Place::here().context("cannot determine the root directory of this process")?;
     sandbox::enter(mount, mounts, arena.fd(), &configs, &settings)?;
     let pace = Pace::new()?;
@@ -153,6 +158,9 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Supervisor>, UnixLis
         socket: path.to_owned(),
         this: this.clone(),
     });
+    if let Some(file) = timeline {
+        shared.record_to(file).context("cannot record the timeline")?;
+    }
     let recycler = Arc::clone(&shared);
     std::thread::spawn(move || {
         for ranges in freed {
@@ -161,6 +169,12 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Supervisor>, UnixLis
         }
     });
     Ok((shared, listener))
+}
+
+/// Makes the file of a timeline, without records.
+fn create_timeline(path: &Path) -> anyhow::Result<File> {
+    let created = File::create(path).and_then(|mut file| file.write_all(HEADER).map(|()| file));
+    created.with_context(|| format!("--timeline: cannot write {}", path.display()))
 }
 
 /// Returns the processor of each server thread, or `None` for any. With few processors there is one thread on
@@ -260,6 +274,27 @@ impl Supervisor {
             let _ = self.cleaner.send(freed);
         }
         result
+    }
+
+    /// Records the run to this file. A failure ends the recording, and every launcher gets one line about it.
+    fn record_to(&self, file: File) -> io::Result<()> {
+        let this = self.this.clone();
+        let recording = Recording::start(file, move |why| {
+            if let Some(shared) = this.upgrade() {
+                let text =
+                    format!("gpu-sim: the timeline is incomplete, because its file cannot be written: {why}");
+                shared.launchers.lock().send_to_all(&text);
+            }
+        })?;
+        self.machine.lock().timeline = Some(Timeline::new(recording));
+        Ok(())
+    }
+
+    /// Waits until the timeline up to now is written, if there is one.
+    fn write_timeline(&self) {
+        let written = self.with_machine(|machine| engine::record_until(machine, now()));
+        // If the sender is lost, the recording has failed, which was reported.
+        let _ = written.map(|written| written.recv());
     }
 
     fn handle(&self, request: Request<'_>) {

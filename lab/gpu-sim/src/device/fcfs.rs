@@ -88,6 +88,10 @@ impl Model for Fcfs {
     fn runs(&self, queue: QueueKey) -> bool {
         self.running.is_some_and(|(job, _)| job.queue == queue)
     }
+
+    fn running(&self, pids: &mut Vec<i32>) {
+        pids.extend(self.running.map(|(job, _)| job.queue.pid));
+    }
 }
 
 #[cfg(test)]

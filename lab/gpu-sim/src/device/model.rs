@@ -75,6 +75,8 @@ pub trait Model: Send + std::fmt::Debug {
     fn busy(&self) -> bool;
     /// Returns true if any work-group of this queue runs.
     fn runs(&self, queue: QueueKey) -> bool;
+    /// Adds the processes of which any work-group runs, each once or more often.
+    fn running(&self, pids: &mut Vec<i32>);
 }
 
 /// Returns the number of wave slots of a device.

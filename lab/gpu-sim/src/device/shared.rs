@@ -272,6 +272,11 @@ impl Model for Shared {
     fn runs(&self, queue: QueueKey) -> bool {
         self.kernels.values().any(|kernel| kernel.queue == queue && !kernel.running.is_empty())
     }
+
+    fn running(&self, pids: &mut Vec<i32>) {
+        let kernels = self.kernels.values().filter(|kernel| !kernel.running.is_empty());
+        pids.extend(kernels.map(|kernel| kernel.queue.pid));
+    }
 }
 
 #[cfg(test)]

@@ -106,7 +106,10 @@ fn begin(machine: &mut Machine, gpu: usize, operation: Operation, t: Time) {
     } else if !machine.driver.settings.cwsr {
         Stage::Draining(t.saturating_add(machine.driver.settings.timeout))
     } else {
-        Stage::Saving(t.saturating_add(save(machine, gpu, &off, t)))
+        let saved = t.saturating_add(save(machine, gpu, &off, t));
+        note_off(machine, gpu, &off, t);
+        note_switching(machine, gpu, &operation.change, t, saved);
+        Stage::Saving(saved)
     };
     let scheduler = &mut machine.gpus[gpu].scheduler;
     scheduler.unmaps += u64::from(!off.is_empty());
@@ -143,6 +146,9 @@ fn cost(machine: &Machine, gpu: usize, each: Time, queues: u64) -> Time {
 fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperation, t: Time) {
     let Some(operation) = active.operation.take() else { return };
     let named = operation.change.queues();
+    if matches!(active.stage, Stage::Draining(_)) {
+        note_off(machine, gpu, &active.evicted, t);
+    }
     if let Change::Destroy(key) = operation.change {
         forget_queue(machine, t, key);
     }
@@ -167,7 +173,9 @@ fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperatio
     let scheduler = &mut machine.gpus[gpu].scheduler;
     scheduler.spent = scheduler.spent.saturating_add(cost);
     active.restored = back;
-    active.stage = Stage::Restoring(t.saturating_add(cost));
+    let restored = t.saturating_add(cost);
+    note_switching(machine, gpu, &operation.change, t, restored);
+    active.stage = Stage::Restoring(restored);
     machine.gpus[gpu].scheduler.active = Some(active);
     finish(machine, t, operation, Ok(()));
 }
@@ -179,7 +187,32 @@ fn finish_restoration(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: T
         // Packets that arrived meanwhile begin now.
         queue.ready_at = queue.ready_at.max(t);
     });
+    note_on(machine, gpu, back, t);
     run_model(machine, gpu, t, |model, progress| model.restore(t, back, progress));
+}
+
+/// Records that these queues are off the hardware, those of copy engines excepted.
+fn note_off(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) {
+    let Some(mut timeline) = machine.timeline.take() else { return };
+    for key in off.iter().filter(|key| machine.queue(**key).is_some_and(|queue| queue.kind == Kind::Aql)) {
+        timeline.off(gpu, *key, t);
+    }
+    machine.timeline = Some(timeline);
+}
+
+/// Records that these queues are on the hardware again, or gone.
+fn note_on(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: Time) {
+    if let Some(timeline) = &mut machine.timeline {
+        back.iter().for_each(|key| timeline.on(gpu, *key, t));
+    }
+}
+
+/// Records that an operation saves or restores running work.
+fn note_switching(machine: &mut Machine, gpu: usize, change: &Change, from: Time, to: Time) {
+    if let Some(timeline) = &mut machine.timeline {
+        // The operations without a queue are no process's request.
+        timeline.switching(gpu, change.queues().first().map_or(0, |key| key.pid), from, to);
+    }
 }
 
 /// Resets the device after an eviction timed out, for every process.
@@ -206,6 +239,7 @@ fn reset(machine: &mut Machine, gpu: usize, t: Time) {
             lost.push(QueueKey { pid, id });
         }
     }
+    note_on(machine, gpu, &lost, t);
     machine.work.forget(|key| lost.contains(&key));
     // All work of the device is forgotten, so that no progress has an effect.
     run_model(machine, gpu, t, |model, progress| lost.iter().for_each(|key| model.remove(t, *key, progress)));
@@ -263,6 +297,7 @@ pub fn forget_queue(machine: &mut Machine, now: Time, key: QueueKey) {
     let Some(queue) = process.queues.remove(&key.id) else { return };
     machine.driver.sysfs.remove(key.pid, key.id);
     process.stats.retire(key.id, machine.gpus[queue.gpu].config.gpu_id, &queue);
+    note_on(machine, queue.gpu, &[key], now);
     machine.work.forget(|other| other == key);
     // The slots that become free let other kernels start.
     run_model(machine, queue.gpu, now, |model, progress| model.remove(now, key, progress));

@@ -11,6 +11,8 @@ mod tests;
 
 pub use pace::{Pace, run};
 
+use std::sync::mpsc::Receiver;
+
 use hip_sys::kfd;
 
 use crate::call::Call;
@@ -109,7 +111,19 @@ pub fn remove_process(machine: &mut Machine, now: Time, pid: i32) {
     run_unlocked(machine);
     driver::forget_queues(machine, now, pid);
     machine.remove_process(pid);
+    if let Some(timeline) = &mut machine.timeline {
+        timeline.leave(pid, now);
+    }
     run_unlocked(machine);
+}
+
+/// Records the run up to `now`, if it is recorded. Returns the message that all is written, for which the caller
+/// must not wait under the lock.
+pub fn record_until(machine: &mut Machine, now: Time) -> Option<Receiver<()>> {
+    machine.timeline.as_ref()?;
+    // If more is due than one call handles, the last event is the latest moment that is known.
+    let until = if catch_up(machine, now) { machine.clock } else { now };
+    machine.timeline.as_mut()?.flush(until)
 }
 
 /// Looks for new packets in every ring.
@@ -121,7 +135,14 @@ fn poll(machine: &mut Machine, now: Time) -> bool {
         for (&id, queue) in process.queues.iter_mut().filter(|(_, queue)| live(queue)) {
             let view = View { arena: &machine.memory.arena, space: &process.space, pid, gpu: queue.gpu };
             match queue.poll(&view, now) {
-                Ok(any) => arrived |= any,
+                Ok(kernels) => {
+                    arrived |= kernels.is_some();
+                    if let Some(timeline) = &mut machine.timeline
+                        && let Some(count @ 1..) = kernels
+                    {
+                        timeline.arrived(queue.gpu, pid, count, now);
+                    }
+                }
                 Err(fault) => faults.push((QueueKey { pid, id }, fault)),
             }
         }

@@ -7,6 +7,7 @@ mod blocked;
 mod debugging;
 mod packets;
 mod shared;
+mod timeline;
 mod updates;
 
 use crate::arena::Arena;

@@ -13,12 +13,14 @@ mod shared;
 mod state;
 mod stats;
 mod sysfs;
+mod timeline;
 mod waits;
 
 pub use debug::{Awaited, Batch, Blocked, Parked};
 pub use faults::{Failure, Faults};
 pub use process::{Allocation, Process, Unusable};
-pub use queue::{Kind, Queue, State};
+pub use queue::{AQL_KERNEL_DISPATCH, Kind, Queue, State};
 pub use scheduler::{ActiveOperation, Change, Follow, Operation, Settings, Stage};
 pub use state::{DriverState, Execution, Gpu, Machine, Move, Outbox, Then};
 pub use sysfs::Sysfs;
+pub use timeline::Timeline;

@@ -12,6 +12,8 @@ use crate::space::{Fault, View};
 pub const AQL_PACKET: u64 = 64;
 /// The type byte of a slot without a packet (HSA specification).
 pub const AQL_INVALID: u16 = 1;
+/// The type byte of a kernel dispatch packet.
+pub const AQL_KERNEL_DISPATCH: u8 = 2;
 
 /// Bytes that a wave's state takes in the save area: an upper bound, as for a queue that fills the device.
 const WAVE_STATE: u32 = 4096;
@@ -154,8 +156,10 @@ impl Queue {
         }
     }
 
-    /// Looks for new packets, which count as arrived at `now`. Returns true if there were any.
-    pub fn poll(&mut self, view: &View<'_>, now: Time) -> Result<bool, Fault> {
+    /// Looks for new packets, which count as arrived at `now`. Returns the number of kernels among them; `None` if
+    /// there is no new packet.
+    pub fn poll(&mut self, view: &View<'_>, now: Time) -> Result<Option<u32>, Fault> {
+        let mut kernels = 0;
         let write = view.atomic(self.write_pointer)?.load(Ordering::Acquire).cast_unsigned();
         let seen = match self.kind {
             Kind::Sdma => write.max(self.seen),
@@ -164,18 +168,23 @@ impl Queue {
                 let end = write.min(self.read + slots);
                 let mut seen = self.seen;
                 // Clients raise the index before they write the packet; only its header marks it as complete.
-                while seen < end && self.header(view, seen)?.load(Ordering::Acquire) & 0xff != AQL_INVALID {
+                while seen < end {
+                    let kind = self.header(view, seen)?.load(Ordering::Acquire) & 0xff;
+                    if kind == AQL_INVALID {
+                        break;
+                    }
+                    kernels += u32::from(kind == u16::from(AQL_KERNEL_DISPATCH));
                     seen += 1;
                 }
                 seen
             }
         };
         if seen == self.seen {
-            return Ok(false);
+            return Ok(None);
         }
         self.seen = seen;
         self.arrivals.push_back((seen, now));
-        Ok(true)
+        Ok(Some(kernels))
     }
 
     /// Returns the time at which the packet at the head can be taken, if there is one and the queue is ready
@@ -231,10 +240,10 @@ mod tests {
         // Two slots are reserved, and one packet is written.
         view.write(0x2000, &2u64.to_le_bytes()).unwrap();
         view.write(0x1000, &2u16.to_le_bytes()).unwrap();
-        assert_eq!(queue.poll(&view, 10), Ok(true));
+        assert_eq!(queue.poll(&view, 10), Ok(Some(1)));
         view.write(0x1040, &3u16.to_le_bytes()).unwrap();
-        assert_eq!(queue.poll(&view, 20), Ok(true));
-        assert_eq!(queue.poll(&view, 30), Ok(false));
+        assert_eq!(queue.poll(&view, 20), Ok(Some(0)));
+        assert_eq!(queue.poll(&view, 30), Ok(None));
         assert_eq!(queue.next(), Some(10));
         queue.consume(&view).unwrap();
         queue.ready_at = 15;

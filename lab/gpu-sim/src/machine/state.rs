@@ -14,6 +14,7 @@ use super::scheduler::{Scheduler, Settings};
 use super::shared::Shared;
 use super::stats::Stats;
 use super::sysfs::Sysfs;
+use super::timeline::Timeline;
 use crate::arena::Arena;
 use crate::call::{Answer, Call};
 use crate::device::{Model, QueueKey, Time, WorkId};
@@ -47,6 +48,8 @@ pub struct Execution {
     pub queue: QueueKey,
     /// Address of its completion signal, or 0.
     pub signal: u64,
+    /// The time that it takes alone on the device.
+    pub alone: Time,
     /// Its effect on memory, which is made at its end.
     pub effect: Effect,
 }
@@ -146,6 +149,8 @@ pub struct Machine {
     pub outbox: Outbox,
     pub durations: Durations,
     pub stats: Stats,
+    /// The record of the run, if one is wanted.
+    pub timeline: Option<Timeline>,
     /// The time of the last event.
     pub clock: Time,
 }
@@ -163,6 +168,7 @@ impl Machine {
             outbox: Outbox::default(),
             durations,
             stats: Stats::default(),
+            timeline: None,
             clock: 0,
         }
     }
@@ -271,8 +277,11 @@ impl Machine {
         }
     }
 
-    /// Accounts the busy time of a GPU's compute units up to `now`.
+    /// Accounts the busy time of a GPU's compute units, which have changed at `now`.
     pub fn account_busy(&mut self, gpu: usize, now: Time) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.running(gpu, now, &*self.gpus[gpu].model);
+        }
         let gpu = &mut self.gpus[gpu];
         match (gpu.busy_since, gpu.model.busy()) {
             (None, true) => gpu.busy_since = Some(now),

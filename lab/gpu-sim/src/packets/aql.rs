@@ -6,13 +6,12 @@ use std::sync::atomic::Ordering;
 use super::completion::{complete_signal, run_model};
 use crate::device::{self, QueueKey, Time, Work};
 use crate::kernels::{self, Act, Condition, Dispatch, Effect, Kernel};
-use crate::machine::{Execution, Machine, State, Unusable};
+use crate::machine::{AQL_KERNEL_DISPATCH as KERNEL_DISPATCH, Execution, Machine, State, Unusable};
 use crate::space::{Bytes, Fault, View};
 
 /// The bit of the header's second byte that makes the packet wait for all before it.
 const BARRIER_BIT: u8 = 1;
 const VENDOR_SPECIFIC: u8 = 0;
-const KERNEL_DISPATCH: u8 = 2;
 const BARRIER_AND: u8 = 3;
 const BARRIER_OR: u8 = 5;
 const FORMAT_PM4: u8 = 1;
@@ -115,7 +114,8 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
             queue.outstanding += 1;
             queue.state = State::Launching(work.id);
             let gpu = queue.gpu;
-            machine.work.executions.insert(work.id, Execution { queue: key, signal, effect });
+            let alone = work.alone;
+            machine.work.executions.insert(work.id, Execution { queue: key, signal, alone, effect });
             run_model(machine, gpu, t, |model, progress| model.submit(t, work, progress));
         }
     }

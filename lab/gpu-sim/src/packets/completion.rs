@@ -63,8 +63,11 @@ fn apply(machine: &mut Machine, t: Time, progress: Vec<Progress>) {
 
 /// Ends a kernel whose last work-group has ended: makes its effect, or begins it if it is large.
 fn end_kernel(machine: &mut Machine, execution: Execution, start: Time, end: Time) -> Result<(), Fault> {
-    let Execution { queue: key, signal, mut effect } = execution;
+    let Execution { queue: key, signal, alone, mut effect } = execution;
     let Some(gpu) = machine.queue_mut(key).map(|queue| queue.gpu) else { return Ok(()) };
+    if let Some(timeline) = &mut machine.timeline {
+        timeline.executed(gpu, key.pid, alone);
+    }
     if effect.bytes() > SLICE {
         machine.work.moves.push_back(Move {
             queue: key,
@@ -93,9 +96,13 @@ fn complete_kernel(
     if let Some(queue) = machine.queue_mut(key) {
         queue.counts.add("kernel");
         queue.outstanding -= 1;
+        let gpu = queue.gpu;
         if queue.outstanding == 0 && queue.state == State::Barrier {
             queue.state = State::Fetch;
             queue.ready_at = queue.ready_at.max(end);
+        }
+        if let Some(timeline) = &mut machine.timeline {
+            timeline.ended(gpu, key.pid, end);
         }
     }
     complete_signal(machine, key, signal, start, end)

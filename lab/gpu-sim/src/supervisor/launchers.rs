@@ -25,6 +25,13 @@ pub(super) struct Launchers {
 }
 
 impl Launchers {
+    /// Sends a message to all launchers.
+    pub(super) fn send_to_all(&self, text: &str) {
+        for (stream, _) in self.streams.values() {
+            let _ = control::send(stream, &ToLauncher::Message(text.to_owned()));
+        }
+    }
+
     /// Sends a message about a process to its launcher, or to all launchers if none of them started it.
     pub(super) fn send_message(&self, pid: i32, text: &str) {
         let ancestors = ancestors(pid);
@@ -108,6 +115,10 @@ impl Supervisor {
                     continue;
                 }
                 ToSupervisor::Stats => ToLauncher::Report(self.machine.lock().report(now())),
+                ToSupervisor::Record => {
+                    self.write_timeline();
+                    ToLauncher::Report(serde_json::Value::Null)
+                }
                 ToSupervisor::Unexecuted => ToLauncher::Unexecuted(
                     unexecuted.as_ref().map(|counts| counts.summary()).unwrap_or_default(),
                 ),
