@@ -5,5 +5,5 @@ mod model;
 mod shared;
 
 pub use fcfs::Fcfs;
-pub use model::{Model, Progress, QueueKey, Time, Work, WorkId, group_cost, rounds, slots};
+pub use model::{Model, Progress, Properties, QueueKey, Time, Work, WorkId, group_cost, rounds, slots};
 pub use shared::Shared;

@@ -18,6 +18,15 @@ pub struct QueueKey {
     pub id: u32,
 }
 
+/// The properties of a queue that decide when its work-groups are placed, and on how much of the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties {
+    /// Work-groups of the queue with the highest number are placed first.
+    pub priority: u32,
+    /// The number of slots that its work-groups can hold together; `None` for all.
+    pub slots: Option<u32>,
+}
+
 /// Identifies a kernel execution within a model.
 pub type WorkId = u64;
 
@@ -69,6 +78,8 @@ pub trait Model: Send + std::fmt::Debug {
     fn evict(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
     /// Restores evicted queues. Saved work-groups are placed first.
     fn restore(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
+    /// Changes the properties of a queue; those of a new one are the default. Running work-groups go on.
+    fn set_properties(&mut self, now: Time, queue: QueueKey, properties: Properties, out: &mut Vec<Progress>);
     /// Removes a queue and its work.
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>);
     /// Returns true if any work-group runs.

@@ -1,5 +1,5 @@
 //! The default model: work-groups of all queues share the device and are placed round-robin as slots become
-//! free.
+//! free, those of queues of higher priority first.
 //!
 //! There is no time slicing: a running work-group leaves only when it ends or its queue is evicted. Each
 //! work-group of a kernel takes the kernel's time alone divided by its rounds, so that the kernel alone takes
@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use super::model::{Model, Progress, QueueKey, Time, Work, WorkId, rounds};
+use super::model::{Model, Progress, Properties, QueueKey, Time, Work, WorkId, rounds};
 
 #[derive(Debug, Default)]
 pub struct Shared {
@@ -24,6 +24,18 @@ pub struct Shared {
     waiting: BTreeMap<QueueKey, VecDeque<WorkId>>,
     ends: BinaryHeap<Reverse<(Time, WorkId)>>,
     evicted: BTreeSet<QueueKey>,
+    /// The properties of queues that have others than the default.
+    properties: BTreeMap<QueueKey, Properties>,
+}
+
+/// The first kernel of a queue of which a work-group can be placed.
+struct Front {
+    queue: QueueKey,
+    id: WorkId,
+    cost: u32,
+    priority: u32,
+    /// The number of work-groups that are left and that the queue's own slots have room for.
+    groups: u64,
 }
 
 /// Work-groups to place, of equal duration.
@@ -94,31 +106,59 @@ impl Shared {
         }
     }
 
-    /// Places work-groups until no queue has one that fits.
+    fn properties_of(&self, queue: QueueKey) -> Properties {
+        self.properties.get(&queue).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of work-groups of `cost` that a queue may place besides those that run, if the device has
+    /// the slots.
+    fn room(&self, queue: QueueKey, properties: Properties, cost: u32) -> u64 {
+        let Some(most) = properties.slots else { return u64::MAX };
+        let own = self.kernels.values().filter(|kernel| kernel.queue == queue);
+        let held: u64 = own.map(|kernel| kernel.running.values().sum::<u64>() * u64::from(kernel.cost)).sum();
+        // A queue that holds nothing can always place one.
+        u64::from(most).max(u64::from(cost)).saturating_sub(held) / u64::from(cost)
+    }
+
+    /// Returns the fronts of all queues of the highest priority that has any, in round-robin order.
+    fn fronts(&self) -> Vec<Front> {
+        let mut fronts = Vec::new();
+        for &queue in &self.order {
+            let front = self.waiting.get(&queue).and_then(|line| line.front());
+            let Some((id, kernel)) = front.and_then(|id| Some((*id, self.kernels.get(id)?))) else {
+                continue;
+            };
+            let Some(chunk) = kernel.to_place.front() else { continue };
+            let properties = self.properties_of(queue);
+            let groups = chunk.groups.min(self.room(queue, properties, kernel.cost));
+            if groups > 0 {
+                fronts.push(Front { queue, id, cost: kernel.cost, priority: properties.priority, groups });
+            }
+        }
+        if let Some(highest) = fronts.iter().map(|front| front.priority).max() {
+            fronts.retain(|front| front.priority == highest);
+        }
+        fronts
+    }
+
+    /// Places work-groups until no queue has one that fits. A queue waits while a work-group of a higher priority does
+    /// not fit, so that small work-groups cannot keep a large one out.
     fn place(&mut self, now: Time, out: &mut Vec<Progress>) {
         while self.free > 0 && !self.order.is_empty() {
             // Each round places one work-group of the first kernel of each queue; whole rounds are placed at
             // once while they fit.
-            let fronts: Vec<(QueueKey, WorkId, u32, u64)> = self
-                .order
-                .iter()
-                .filter_map(|queue| {
-                    let id = *self.waiting.get(queue)?.front()?;
-                    let kernel = self.kernels.get(&id)?;
-                    Some((*queue, id, kernel.cost, kernel.to_place.front()?.groups))
-                })
-                .collect();
-            let round_cost: u32 = fronts.iter().map(|f| f.2).sum();
-            let least = fronts.iter().map(|f| f.3).min().unwrap_or(0);
+            let fronts = self.fronts();
+            let round_cost: u32 = fronts.iter().map(|front| front.cost).sum();
+            let least = fronts.iter().map(|front| front.groups).min().unwrap_or(0);
             let rounds = u64::from(self.free / round_cost.max(1)).min(least);
             if rounds > 0 {
-                for (queue, id, ..) in fronts {
+                for Front { queue, id, .. } in fronts {
                     self.start(now, queue, id, rounds, out);
                 }
                 continue;
             }
             let mut placed = false;
-            for (queue, id, cost, _) in fronts {
+            for Front { queue, id, cost, .. } in fronts {
                 if cost <= self.free {
                     self.start(now, queue, id, 1, out);
                     placed = true;
@@ -192,7 +232,8 @@ impl Model for Shared {
 
     fn next_visible(&self) -> Option<Time> {
         let next = self.next()?;
-        self.kernels.values().map(|kernel| kernel.visible(next, self.slots)).min()
+        let slots = |queue| self.properties_of(queue).slots.map_or(self.slots, |most| most.min(self.slots));
+        self.kernels.values().map(|kernel| kernel.visible(next, slots(kernel.queue))).min()
     }
 
     fn advance(&mut self, now: Time, out: &mut Vec<Progress>) {
@@ -247,7 +288,21 @@ impl Model for Shared {
         }
     }
 
+    fn set_properties(
+        &mut self,
+        now: Time,
+        queue: QueueKey,
+        properties: Properties,
+        out: &mut Vec<Progress>,
+    ) {
+        if self.properties_of(queue) != properties {
+            self.properties.insert(queue, properties);
+            self.place(now, out);
+        }
+    }
+
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
+        self.properties.remove(&queue);
         let mut freed = 0;
         self.kernels.retain(|_, kernel| {
             if kernel.queue != queue {
@@ -280,195 +335,4 @@ impl Model for Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const A: QueueKey = QueueKey { pid: 1, id: 0 };
-    const B: QueueKey = QueueKey { pid: 2, id: 0 };
-
-    fn work(id: WorkId, queue: QueueKey, groups: u64, cost: u32, alone: Time) -> Work {
-        Work { id, queue, groups, cost, alone }
-    }
-
-    /// Runs until all work has ended. Returns (id, start, end) in order of completion.
-    fn finish(model: &mut Shared, out: &mut Vec<Progress>) -> Vec<(WorkId, Time, Time)> {
-        while let Some(t) = model.next() {
-            step(model, t, out);
-        }
-        let done = |p: &Progress| match *p {
-            Progress::Done { id, start, end } => Some((id, start, end)),
-            Progress::Launched(_) => None,
-        };
-        out.iter().filter_map(done).collect()
-    }
-
-    /// Advances to `t`, and asserts that `next_visible` announced any progress.
-    fn step(model: &mut Shared, t: Time, out: &mut Vec<Progress>) {
-        let (seen, visible) = (out.len(), model.next_visible());
-        model.advance(t, out);
-        assert!(out.len() == seen || visible.is_some_and(|visible| visible <= t), "{visible:?} {t} {out:?}");
-    }
-
-    #[test]
-    fn kernel_alone_takes_its_time_for_every_grid() {
-        for groups in [1, 99, 100, 101, 1_000_000] {
-            let (mut model, mut out) = (Shared::new(100), Vec::new());
-            model.submit(10, work(1, A, groups, 1, 1_000_000), &mut out);
-            let (_, start, end) = finish(&mut model, &mut out)[0];
-            assert_eq!(start, 10);
-            assert!((end - 10).abs_diff(1_000_000) <= groups.div_ceil(100), "{groups}: {end}");
-        }
-    }
-
-    #[test]
-    fn endless_kernel_leaves_slots_to_others_while_evicted() {
-        let (mut model, mut out) = (Shared::new(100), Vec::new());
-        model.submit(10, work(1, A, 100, 1, Time::MAX), &mut out);
-        model.evict(20, &[A], &mut out);
-        model.submit(20, work(2, B, 50, 1, 500), &mut out);
-        model.restore(30, &[A], &mut out);
-        assert_eq!(model.next(), Some(520));
-    }
-
-    #[test]
-    fn empty_kernel_of_a_huge_grid_is_done_at_once() {
-        let (mut model, mut out) = (Shared::new(100), Vec::new());
-        model.submit(10, work(1, A, u64::MAX, 1, 0), &mut out);
-        assert_eq!(finish(&mut model, &mut out), [(1, 10, 10)]);
-    }
-
-    #[test]
-    fn kernels_that_fit_together_do_not_slow_each_other() {
-        let (mut model, mut out) = (Shared::new(100), Vec::new());
-        model.submit(0, work(1, A, 50, 1, 1000), &mut out);
-        model.submit(0, work(2, B, 50, 1, 500), &mut out);
-        assert_eq!(finish(&mut model, &mut out), [(2, 0, 500), (1, 0, 1000)]);
-    }
-
-    #[test]
-    fn second_kernel_waits_for_running_groups_then_shares_slots() {
-        let (mut model, mut out) = (Shared::new(100), Vec::new());
-        model.submit(0, work(1, A, 400, 1, 4000), &mut out);
-        model.submit(1, work(2, B, 100, 1, 1000), &mut out);
-        // The device is full until 1000; then both get half of it each round.
-        assert_eq!(finish(&mut model, &mut out), [(2, 1000, 3000), (1, 0, 5000)]);
-    }
-
-    #[test]
-    fn launched_is_reported_when_the_last_group_is_placed() {
-        let (mut model, mut out) = (Shared::new(10), Vec::new());
-        model.submit(0, work(1, A, 15, 1, 200), &mut out);
-        assert!(out.is_empty());
-        model.advance(100, &mut out);
-        assert_eq!(out, [Progress::Launched(1)]);
-    }
-
-    #[test]
-    fn evicted_queue_keeps_its_remaining_time() {
-        let (mut model, mut out) = (Shared::new(10), Vec::new());
-        model.submit(0, work(1, A, 10, 1, 1000), &mut out);
-        model.submit(5, work(2, B, 10, 1, 100), &mut out);
-        model.evict(400, &[A], &mut out);
-        assert_eq!(model.next(), Some(500), "the other queue got the slots at once");
-        model.advance(500, &mut out);
-        assert_eq!(model.next(), None);
-        model.restore(5000, &[A], &mut out);
-        assert_eq!(finish(&mut model, &mut out), [(2, 400, 500), (1, 0, 5600)]);
-        assert!(!model.busy());
-    }
-
-    #[test]
-    fn queues_evicted_together_do_not_get_each_others_slots() {
-        let (mut model, mut out) = (Shared::new(10), Vec::new());
-        model.submit(0, work(1, A, 10, 1, 1000), &mut out);
-        model.submit(0, work(2, B, 10, 1, 100), &mut out);
-        assert!(model.runs(A) && !model.runs(B));
-        let seen = out.len();
-        model.evict(400, &[A, B], &mut out);
-        assert!(!model.busy() && out.len() == seen);
-        model.restore(900, &[A, B], &mut out);
-        // Both are placed again round-robin: A with its remaining time, B for the first time.
-        let starts: Vec<(WorkId, Time)> = finish(&mut model, &mut out).iter().map(|d| (d.0, d.1)).collect();
-        assert!(
-            starts.contains(&(1, 0)) && starts.iter().any(|(id, start)| *id == 2 && *start >= 900),
-            "{starts:?}"
-        );
-    }
-
-    #[test]
-    fn removed_queue_frees_its_slots() {
-        let (mut model, mut out) = (Shared::new(10), Vec::new());
-        model.submit(0, work(1, A, 10, 1, 1000), &mut out);
-        model.submit(0, work(2, B, 10, 1, 100), &mut out);
-        model.remove(10, A, &mut out);
-        assert_eq!(finish(&mut model, &mut out), [(2, 10, 110)]);
-    }
-
-    #[test]
-    fn kernels_of_different_times_keep_large_batches() {
-        let (mut model, mut out) = (Shared::new(3328), Vec::new());
-        model.submit(0, work(1, A, 200_704, 2, 600_000), &mut out);
-        model.submit(100, work(2, B, 20_000, 3, 470_000), &mut out);
-        let mut steps = 0;
-        while let Some(t) = model.next() {
-            step(&mut model, t, &mut out);
-            steps += 1;
-        }
-        // Together they take little more than a millisecond, at most two steps each microsecond.
-        assert!(steps < 2_500, "{steps}");
-        let ends: Vec<Time> = finish(&mut model, &mut out).iter().map(|done| done.2).collect();
-        assert!(ends[1].abs_diff(1_070_000) < 60_000, "{ends:?}");
-    }
-
-    #[test]
-    fn next_visible_is_the_placement_of_the_last_group() {
-        let (mut model, mut out) = (Shared::new(100), Vec::new());
-        model.submit(0, work(1, A, 1000, 1, 320_000), &mut out);
-        assert_eq!(model.next(), Some(32_000));
-        // Nine rounds are left. The last one is placed after eight more, each at most a 32nd shorter.
-        assert_eq!(model.next_visible(), Some(32_000 + 8 * 31_000));
-    }
-
-    proptest! {
-        /// Under any sequence of submissions, evictions and restorations: slots are never exceeded or lost,
-        /// every kernel is launched and ends exactly once, and none ends earlier than alone, up to the
-        /// tolerance of a batch.
-        #[test]
-        fn slots_and_kernels_are_never_lost(steps in proptest::collection::vec((0u8..8, 0i32..3, 1u64..200, 1u32..9, 0u64..2000), 1..60)) {
-            let (mut model, mut out) = (Shared::new(64), Vec::new());
-            let (mut now, mut submitted) = (0, BTreeMap::new());
-            for (id, (action, pid, groups, cost, time)) in steps.into_iter().enumerate() {
-                let queue = QueueKey { pid, id: 0 };
-                let target = now + time;
-                while let Some(t) = model.next().filter(|t| *t <= target) {
-                    step(&mut model, t, &mut out);
-                }
-                now = target;
-                match action {
-                    0 => model.evict(now, &[queue], &mut out),
-                    1 => model.restore(now, &[queue], &mut out),
-                    _ => {
-                        let w = work(id as WorkId, queue, groups, cost, time);
-                        submitted.insert(w.id, (now, time));
-                        model.submit(now, w, &mut out);
-                    }
-                }
-                let used: u64 = model.kernels.values().map(|k| k.running.values().sum::<u64>() * u64::from(k.cost)).sum();
-                prop_assert_eq!(used + u64::from(model.free), 64);
-            }
-            for pid in 0..3 {
-                model.restore(now, &[QueueKey { pid, id: 0 }], &mut out);
-            }
-            let done = finish(&mut model, &mut out);
-            prop_assert_eq!(done.len(), submitted.len());
-            for (id, start, end) in done {
-                let (at, alone) = submitted.remove(&id).expect("once");
-                prop_assert!(start >= at && (end - at) * 4 >= alone * 3);
-                let launched = out.iter().filter(|p| **p == Progress::Launched(id)).count();
-                prop_assert_eq!(launched, 1);
-            }
-            prop_assert_eq!(model.free, 64);
-        }
-    }
-}
+mod tests;

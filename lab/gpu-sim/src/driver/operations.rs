@@ -10,7 +10,7 @@
 use hip_sys::kfd;
 
 use super::batch::{batch_done, unblock};
-use crate::device::{QueueKey, Time};
+use crate::device::{Properties, QueueKey, Time};
 use crate::fuse::Reply;
 use crate::machine::{ActiveOperation, Change, Follow, Kind, Machine, Operation, Parked, Stage, State};
 use crate::packets::run_model;
@@ -156,6 +156,7 @@ fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperatio
         queue.suspended &= !matches!(operation.change, Change::Resume(_));
         queue.active = queue.should_run();
     });
+    named.iter().for_each(|key| apply_properties(machine, *key, t));
     let mes = machine.gpus[gpu].config.arch.mes;
     let mut back = Vec::new();
     let mut saved = 0;
@@ -178,6 +179,15 @@ fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperatio
     active.stage = Stage::Restoring(restored);
     machine.gpus[gpu].scheduler.active = Some(active);
     finish(machine, t, operation, Ok(()));
+}
+
+/// Makes the priority and the mask of a compute queue take effect.
+fn apply_properties(machine: &mut Machine, key: QueueKey, t: Time) {
+    let Some(queue) = machine.queue(key).filter(|queue| queue.kind == Kind::Aql) else { return };
+    let (gpu, priority) = (queue.gpu, queue.priority);
+    let per_unit = machine.gpus[gpu].config.arch.waves_per_cu();
+    let properties = Properties { priority, slots: queue.compute_units.map(|units| units * per_unit) };
+    run_model(machine, gpu, t, |model, progress| model.set_properties(t, key, properties, progress));
 }
 
 /// Finishes the restoration: the queues run again.

@@ -149,8 +149,7 @@ pub fn keep_values(machine: &mut Machine, pid: i32, a: &kfd::UpdateQueue) {
     }
 }
 
-/// Executes SET_CU_MASK: checked as in the driver, and an operation like an update. The mask has no effect on
-/// the model.
+/// Executes SET_CU_MASK: checked as in the driver, and an operation like an update.
 pub fn set_cu_mask(machine: &mut Machine, call: &Call, a: kfd::SetCuMask) -> Answer<()> {
     if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
         return Err(libc::EINVAL);
@@ -173,10 +172,19 @@ pub fn set_cu_mask(machine: &mut Machine, call: &Call, a: kfd::SetCuMask) -> Ans
             return Err(libc::EINVAL);
         }
     }
+    let units = machine.gpus[gpu].config.arch.compute_units();
     if let Some(queue) = machine.queue_mut(key) {
-        queue.cu_masked = true;
+        (queue.cu_masked, queue.compute_units) = (true, units_of(&mask, units));
     }
     remap(machine, call, a.queue_id, Ok(call.reply(&a)))
+}
+
+/// Returns the number of compute units of a mask, on a device with `all`. `None` if the mask has all or none of them:
+/// the real device is not known to run a queue without any.
+fn units_of(mask: &[u8], all: u32) -> Option<u32> {
+    let bit = |unit: u32| mask.get(unit as usize / 8).is_some_and(|byte| byte >> (unit % 8) & 1 != 0);
+    let units = (0..all).filter(|unit| bit(*unit)).count() as u32;
+    (1..all).contains(&units).then_some(units)
 }
 
 /// Executes GET_QUEUE_WAVE_STATE, which succeeds only for an evicted compute queue on a device that saves

@@ -81,6 +81,8 @@ pub struct Queue {
     pub being_destroyed: bool,
     /// True once a mask of compute units was set.
     pub cu_masked: bool,
+    /// The number of compute units of its mask; `None` for all of the device.
+    pub compute_units: Option<u32>,
     /// The raised exceptions (`EC_` bits).
     pub exceptions: u64,
     /// The `QUEUE_TYPE_` constant of its creation.
@@ -123,6 +125,8 @@ impl Queue {
             "queue_id": id,
             "type": self.kind.name(),
             "percentage": self.percentage,
+            "priority": self.priority,
+            "compute_units": self.compute_units,
             "suspended": self.suspended,
             "mapped": self.mapped,
             "state": format!("{:?}", self.state).to_lowercase(),

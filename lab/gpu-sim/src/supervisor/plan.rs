@@ -52,7 +52,7 @@ impl Plan {
         let cu_model = setup.cu_model.unwrap_or(CuModel::Shared);
         let model = || -> Box<dyn Model> {
             match cu_model {
-                CuModel::Fcfs => Box::new(Fcfs::default()),
+                CuModel::Fcfs => Box::new(Fcfs::new(device::slots(arch))),
                 CuModel::Shared => Box::new(Shared::new(device::slots(arch))),
             }
         };

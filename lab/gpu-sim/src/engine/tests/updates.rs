@@ -217,3 +217,63 @@ fn cu_mask_and_debugger_exclude_each_other_on_gfx11() {
     bench.trap(5, me(), me(), &debug::Disable::default()).unwrap();
     assert_eq!(bench.now(6, me(), &enable), Err(libc::EBUSY), "the runtime is still enabled");
 }
+
+/// Launches a kernel of unknown name with this number of work-groups of 64 work-items.
+fn launch_groups(bench: &Bench, pid: i32, i: u64, signal: u64, groups: u32) {
+    let (view, index) = (bench.view(pid), INDICES + 16 * i);
+    let slot = view.load_u64(index).unwrap();
+    bench.launch(pid, i, signal);
+    let at = RINGS + RING * i + 64 * slot;
+    view.write(at + 4, &64u16.to_le_bytes()).unwrap();
+    view.write(at + 12, &(64 * groups).to_le_bytes()).unwrap();
+}
+
+#[test]
+fn masked_queue_runs_on_its_compute_units() {
+    let mut bench = Bench::new("gfx90a", Settings::default());
+    let id = bench.create(0, me(), 0);
+    bench.create(100_000_000, OTHER, 0);
+    let mask = |words: &[u32; 4]| kfd::SetCuMask {
+        queue_id: id,
+        num_cu_mask: 128,
+        cu_mask_ptr: words.as_ptr() as u64,
+    };
+    let mut t = 300_000_000;
+    // 26 of 104 units; further bits have no unit. A mask with all or none is no mask.
+    for (words, rounds) in
+        [([0x03ff_ffff, 0, 0, u32::MAX << 8], 4), ([u32::MAX; 4], 1), ([1, 0, 0, 0], 104), ([0; 4], 1)]
+    {
+        let before = bench.machine.gpus[0].scheduler.unmaps;
+        bench.now(t, me(), &mask(&words)).unwrap();
+        assert_eq!(bench.machine.gpus[0].scheduler.unmaps, before, "free of cost as any update");
+        bench.view(me()).write(SIGNALS + 8, &1u64.to_le_bytes()).unwrap();
+        launch_groups(&bench, me(), 0, 0, 3328);
+        bench.tick(t);
+        bench.tick(t + 10_000_000);
+        assert_eq!(bench.times(me(), 0), Some([t, t + rounds * KERNEL]), "{words:x?}");
+        t += 10_000_000;
+    }
+}
+
+#[test]
+fn queue_of_higher_priority_gets_the_slots_that_become_free() {
+    let mut bench = Bench::new("gfx90a", Settings::default());
+    let (mine, _) = (bench.create(0, me(), 0), bench.create(100_000_000, OTHER, 0));
+    let t0 = 300_000_000;
+    let urgent = kfd::UpdateQueue { queue_priority: 15, ..update(mine, 0, 100) };
+    for (priority, end) in [(0, 3), (15, 2)] {
+        let t = t0 + 10_000_000 * u64::from(priority);
+        bench.now(t, me(), &kfd::UpdateQueue { queue_priority: priority, ..urgent }).unwrap();
+        for pid in [me(), OTHER] {
+            bench.view(pid).write(SIGNALS + 8, &1u64.to_le_bytes()).unwrap();
+        }
+        // The other's kernel fills the device three times, this one once.
+        launch_groups(&bench, OTHER, 0, 0, 3 * 3328);
+        bench.tick(t);
+        launch_groups(&bench, me(), 0, 0, 3328);
+        bench.tick(t + 1);
+        bench.tick(t + 1_000_000);
+        assert_eq!(bench.times(me(), 0), Some([t + KERNEL, t + end * KERNEL]), "priority {priority}");
+        assert_eq!(bench.times(OTHER, 0), Some([t, t + 4 * KERNEL]));
+    }
+}
