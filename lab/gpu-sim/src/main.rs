@@ -66,7 +66,7 @@ enum Command {
     /// 125 for errors of gpu-sim, 126 if the command cannot be run, 127 if it is not found, and 77 if rights
     /// are missing. `gpu-sim info` lists the environment variables that are set for the command. Processes
     /// that the command leaves on the GPU end with the last run on it.
-    Run(launch::Run),
+    Run(Box<launch::Run>),
     /// Print whether this machine can simulate a GPU, and the simulations that are running
     Info {
         /// Print JSON
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
                 eprintln!("{obstacle}");
                 return ExitCode::from(EXIT_UNSUPPORTED);
             }
-            launch::run(args)
+            launch::run(*args)
         }
         Command::Info { json } => {
             return if info::info(json) { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNSUPPORTED) };
