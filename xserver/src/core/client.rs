@@ -2,6 +2,7 @@
 
 use super::client_page::ClientPage;
 use super::guard::{PATIENCE, Progress};
+use super::record::Recorded;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
@@ -63,6 +64,7 @@ pub(super) struct ClientState<P> {
     pub how: String,
     /// The time of the last look-up of the process in `/proc`.
     pub looked_up: Time,
+    pub recorded: Recorded,
 }
 
 impl Slot {
@@ -96,6 +98,7 @@ impl<P: ClientPage> ClientState<P> {
             in_force: PreemptLevel::Block,
             how: String::new(),
             looked_up: Time::default(),
+            recorded: Recorded::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod chosen;
+mod record;
 
 use super::*;
 use policies::registry;
