@@ -23,6 +23,7 @@ mod progress;
 mod record;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use crate::error::Refusal;
 use client::ClientState;
@@ -113,6 +114,9 @@ pub struct Core<P> {
     devices: BTreeMap<DeviceId, usize>,
     /// The records of what it sees and decides, if someone wants them.
     recorder: Option<Recorder>,
+    /// The time up to which the clients' waiting is summed up, and the work since then, by contest.
+    waiting_added: Time,
+    work: Vec<waiting::Work>,
 }
 
 impl<P: ClientPage> Core<P> {
@@ -133,6 +137,8 @@ impl<P: ClientPage> Core<P> {
             decisions: 0,
             devices: BTreeMap::new(),
             recorder: None,
+            waiting_added: Time::default(),
+            work: Vec::new(),
         }
     }
 
@@ -375,6 +381,7 @@ impl<P: ClientPage> Core<P> {
         }
         self.watch_progress(now);
         self.publish_permissions(now);
+        self.add_waiting(now);
         if self.recorder.is_some() {
             self.record_step(now);
         }
@@ -405,6 +412,7 @@ impl<P: ClientPage> Core<P> {
             reason: policies::explain(&state.permit.reason),
             yielded: state.yielded,
             fresh: false,
+            waiting: Some(state.waiting.show(self.waiting_added)),
             preemption: Preemption {
                 in_force: state.in_force,
                 how: state.how.clone(),
