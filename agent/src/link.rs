@@ -2,7 +2,7 @@
 //! notify the server if it asks for that event. They take no lock, and make no system call unless they
 //! notify.
 
-use crate::clock::now;
+use crate::clock::{nanos, now};
 use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
@@ -136,9 +136,11 @@ impl ServerLink {
         }
     }
 
-    /// Reports that a queue has nothing pending and nothing in flight.
-    pub(crate) fn turned_idle(&self, slot: &QueueSlot) {
+    /// Reports that a queue has nothing pending and nothing in flight, and the device time of its commands.
+    pub(crate) fn turned_idle(&self, slot: &QueueSlot, worked: Duration) {
         let Some(slot) = slot.get() else { return };
+        // Before the activity, because of which the server may look.
+        slot.worked_ns.store(nanos(worked), Ordering::Relaxed);
         if self.write(slot, Activity::Idle { since: Some(self.now()) }) & EVENT_IDLE != 0 {
             self.server.notify();
         }
@@ -152,5 +154,29 @@ impl ServerLink {
             return 0;
         }
         self.pages.get().map_or(0, |pages| pages.server().wants.load(Ordering::SeqCst))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::page::activity_of;
+
+    #[test]
+    fn queue_that_turns_idle_says_how_long_the_device_worked_for_it() {
+        // SAFETY: a slot consists of atomic integers, for which zero is a value.
+        let slot: &'static Slot = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
+        let queue = QueueSlot::new();
+        let link = ServerLink::new();
+        link.turned_idle(&queue, Duration::from_nanos(7));
+        queue.set(Some(slot));
+        link.turned_ready(&queue);
+        assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 0);
+        link.turned_idle(&queue, Duration::from_nanos(9));
+        assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 9);
+        assert!(matches!(
+            activity_of(slot.activity.load(Ordering::SeqCst)),
+            Activity::Idle { since: Some(_) }
+        ));
     }
 }

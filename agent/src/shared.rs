@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use policies::registry::Row;
 use protocol::hint::ProcessHints;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 use xqueue::Observer;
 
 /// The decider on which queues run.
@@ -140,8 +141,8 @@ impl Observer for Shared {
         unsafe { self.activity_changed(tag, ServerLink::turned_ready) }
     }
 
-    fn turned_idle(&self, _: xqueue::QueueId, tag: usize) {
+    fn turned_idle(&self, _: xqueue::QueueId, tag: usize, worked: Duration) {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, ServerLink::turned_idle) }
+        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, worked)) }
     }
 }

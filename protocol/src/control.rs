@@ -184,6 +184,9 @@ pub struct Client {
     pub yielded: bool,
     /// True if the numbers are up to date. A stopped process does not answer.
     pub fresh: bool,
+    /// For how long it was suspended. Missing from an older server.
+    #[serde(default)]
+    pub waiting: Option<Waiting>,
     /// Level and statistics of preemption.
     pub preemption: Preemption,
     /// In-order launches of the calling thread, by reason ([`crate::slow::SlowPath::name`]), without zeros.
@@ -192,6 +195,22 @@ pub struct Client {
     pub slow_path: BTreeMap<String, u64>,
     /// Queues.
     pub queues: Vec<Queue>,
+}
+
+/// For how long a client was suspended while it had work, and what the device did for others meanwhile. Each
+/// time is a part of the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Nanoseconds since it connected.
+    pub connected_ns: u64,
+    /// Nanoseconds for which it had work and was suspended.
+    pub suspended_ns: u64,
+    /// Nanoseconds of these for which another client ran that had unfinished work on the same devices: the device
+    /// worked for others for at most so long.
+    pub others_had_work_ns: u64,
+    /// Nanoseconds of these for which the device worked for the others, as far as they know the times of their
+    /// kernels; `None` if they know none.
+    pub others_worked_ns: Option<u64>,
 }
 
 /// The preemption level of a process, and statistics of its suspensions. Times are in nanoseconds.

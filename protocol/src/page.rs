@@ -127,6 +127,10 @@ pub struct Slot {
     pub suspensions: AtomicU64,
     /// Total duration of suspensions in nanoseconds.
     pub suspended_ns: AtomicU64,
+    /// Device time of the completed commands in nanoseconds, as far as the client knows it; only grows. Up to date
+    /// whenever the queue turns idle, and as recent as the other counters otherwise. Clients that do not count it
+    /// leave it zero.
+    pub worked_ns: AtomicU64,
 }
 
 const _: () = {
@@ -138,6 +142,7 @@ const _: () = {
     assert!(std::mem::offset_of!(ServerPage, costs) == 32);
     assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));
     assert!(size_of::<Slot>() == 64);
+    assert!(std::mem::offset_of!(Slot, worked_ns) == 56);
     assert!((SLOTS + HEADER_SLOTS) * size_of::<Slot>() == CLIENT_BYTES);
 };
 

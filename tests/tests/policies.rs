@@ -78,7 +78,8 @@ fn hints_are_shown_and_policies_change_who_runs() {
     // Either may be idle at a moment: the first one is suspended once its next command is held back.
     until("it is said why the first one is suspended", || {
         let said = xcli(&daemon, &["explain", "--pid", &pids[0]]);
-        (said.contains("\n  suspended for ") && said.contains(&sentence)).then_some(())
+        let how_long = said.contains("\n  its process was suspended for ") && said.contains("\n  others had ");
+        (said.contains("\n  suspended for ") && said.contains(&sentence) && how_long).then_some(())
     });
     until("and in JSON", || {
         let said = xcli(&daemon, &["explain", "--json", "--pid", &pids[0]]);

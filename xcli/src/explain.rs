@@ -8,7 +8,7 @@ use crate::output::show;
 use crate::table::{duration, plain};
 use anyhow::bail;
 use policies::named;
-use protocol::control::{Client, List, Queue, QueueState};
+use protocol::control::{Client, List, Queue, QueueState, Waiting};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::Reason;
@@ -30,7 +30,9 @@ pub struct ExplainArgs {
     pid: Option<u32>,
     /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle,
     /// running, suspended), `since_us`, `why`, `sentence`, `level`, `limited`, `window_us`, `in_flight`,
-    /// `pending`, `hints`, `process_hints` and `remarks`
+    /// `pending`, `hints`, `process_hints`, `remarks`
+    /// and `waiting` of its process: `connected_us`, and of that `suspended_us`, of that `others_had_work_us`, of
+    /// that `others_worked_us`
     #[arg(long)]
     json: bool,
 }
@@ -64,6 +66,29 @@ struct Explanation {
     process_hints: ProcessHints,
     /// Further facts that matter for the queue.
     remarks: Vec<String>,
+    /// For how long its process was suspended; none from an older server.
+    waiting: Option<WaitingMicros>,
+}
+
+/// [`Waiting`] in microseconds. Each time is a part of the one before it.
+#[derive(Debug, PartialEq, Serialize)]
+struct WaitingMicros {
+    connected_us: u64,
+    suspended_us: u64,
+    others_had_work_us: u64,
+    /// None if it is not known.
+    others_worked_us: Option<u64>,
+}
+
+impl From<Waiting> for WaitingMicros {
+    fn from(waiting: Waiting) -> Self {
+        Self {
+            connected_us: waiting.connected_ns / 1_000,
+            suspended_us: waiting.suspended_ns / 1_000,
+            others_had_work_us: waiting.others_had_work_ns / 1_000,
+            others_worked_us: waiting.others_worked_ns.map(|worked| worked / 1_000),
+        }
+    }
 }
 
 /// Prints the explanation.
@@ -155,6 +180,7 @@ fn explanation(list: &List, client: &Client, queue: &Queue, command: impl Fn(&st
         hints: status.hints,
         process_hints: client.hints,
         remarks: remarks(list, client, queue, command),
+        waiting: client.waiting.map(WaitingMicros::from),
     }
 }
 
@@ -197,6 +223,42 @@ fn precise(time: Duration) -> String {
     }
 }
 
+/// Says for what part of the time the process was suspended, and for what part of that the device worked for others;
+/// nothing for one that never was.
+fn waiting(of: &WaitingMicros) -> Vec<String> {
+    if of.suspended_us == 0 {
+        return Vec::new();
+    }
+    let time = |us| duration(Duration::from_micros(us));
+    let worked = match of.others_worked_us {
+        Some(worked) => format!(
+            "the device worked for them for about {}, counting the kernels whose times they know",
+            percent(worked, of.suspended_us)
+        ),
+        None => {
+            "how much the device worked for them is unknown: they know no times of their kernels".to_owned()
+        }
+    };
+    let part = percent(of.suspended_us, of.connected_us);
+    vec![
+        format!(
+            "its process was suspended for {part} of the time since it connected ({} of {})",
+            time(of.suspended_us),
+            time(of.connected_us)
+        ),
+        format!(
+            "others had unfinished work for {} of that; {worked}",
+            percent(of.others_had_work_us, of.suspended_us)
+        ),
+    ]
+}
+
+/// A part of a time in percent: "41 %".
+fn percent(part: u64, whole: u64) -> String {
+    let percent = 100.0 * part.min(whole) as f64 / whole.max(1) as f64;
+    if part > 0 && percent < 1.0 { "less than 1 %".to_owned() } else { format!("{percent:.0} %") }
+}
+
 fn text(of: &Explanation) -> String {
     let Explanation {
         pid, name, queue, device, priority, policy, sentence, level, in_flight, pending, ..
@@ -212,6 +274,9 @@ fn text(of: &Explanation) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "  {sentence}");
     let _ = writeln!(text, "  level {level} in force; {window}: {in_flight} in flight, {pending} pending");
+    for line in of.waiting.iter().flat_map(waiting) {
+        let _ = writeln!(text, "  {line}");
+    }
     for remark in &of.remarks {
         let _ = writeln!(text, "  {remark}");
     }
@@ -263,6 +328,43 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         assert!(
             said(&list, None, Some(1)).unwrap().contains("suspended for 0.1 ms: "),
             "counted from when it got work"
+        );
+    }
+
+    #[test]
+    fn part_of_the_time_for_which_it_was_suspended_is_shown() {
+        let mut list = list();
+        let mut lines = |waiting| {
+            list.clients[1].waiting = waiting;
+            let text = said(&list, None, Some(1)).unwrap();
+            let lines: Vec<_> = text.lines().map(|line| line.trim_start().to_owned()).collect();
+            assert!(lines[2].starts_with("level 1"), "{text}");
+            lines[3..lines.len() - 1].to_vec()
+        };
+        assert_eq!(lines(None), [""; 0], "an older server");
+        let waiting = Waiting { connected_ns: 20_000_000_000, ..Waiting::default() };
+        assert_eq!(lines(Some(waiting)), [""; 0], "it was never suspended");
+        let waiting = Waiting {
+            suspended_ns: 8_200_000_000,
+            others_had_work_ns: 6_970_000_000,
+            others_worked_ns: Some(5_166_000_000),
+            ..waiting
+        };
+        let part = "its process was suspended for 41 % of the time since it connected (8.20 s of 20.00 s)";
+        assert_eq!(
+            lines(Some(waiting)),
+            [
+                part,
+                "others had unfinished work for 85 % of that; the device worked for them for about 63 %, counting the kernels whose times they know"
+            ]
+        );
+        let waiting = Waiting { others_had_work_ns: 1_000_000, others_worked_ns: None, ..waiting };
+        assert_eq!(
+            lines(Some(waiting)),
+            [
+                part,
+                "others had unfinished work for less than 1 % of that; how much the device worked for them is unknown: they know no times of their kernels"
+            ]
         );
     }
 

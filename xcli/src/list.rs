@@ -219,6 +219,7 @@ pub(crate) mod tests {
             reason,
             yielded: false,
             fresh: true,
+            waiting: None,
             preemption: Preemption::default(),
             slow_path: [].into(),
             queues,

@@ -6,6 +6,8 @@
 //! block. The *submit lock* is the right to launch on one queue: its holder is the only thread inside a
 //! launch of that queue.
 
+use std::time::Duration;
+
 use crate::error::HwResult;
 use crate::ids::QueueId;
 
@@ -111,8 +113,9 @@ pub trait Observer: Send + Sync {
     /// is that of the queue's [`crate::QueueConfig`]; it identifies the observer's own data about the queue
     /// without a look-up.
     fn turned_ready(&self, queue: QueueId, tag: usize);
-    /// Notes that the queue has proved to have nothing pending and nothing in flight.
-    fn turned_idle(&self, queue: QueueId, tag: usize);
+    /// Notes that the queue has proved to have nothing pending and nothing in flight. `worked`:
+    /// [`crate::Stats::worked`].
+    fn turned_idle(&self, queue: QueueId, tag: usize, worked: Duration);
 }
 
 /// An [`Observer`] that ignores every notification.
@@ -121,5 +124,5 @@ pub struct NullObserver;
 
 impl Observer for NullObserver {
     fn turned_ready(&self, _: QueueId, _: usize) {}
-    fn turned_idle(&self, _: QueueId, _: usize) {}
+    fn turned_idle(&self, _: QueueId, _: usize, _: Duration) {}
 }

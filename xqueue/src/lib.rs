@@ -60,7 +60,7 @@
 //!     fn turned_ready(&self, _: QueueId, _tag: usize) {
 //!         self.0.fetch_add(1, Ordering::Relaxed);
 //!     }
-//!     fn turned_idle(&self, _: QueueId, _tag: usize) {
+//!     fn turned_idle(&self, _: QueueId, _tag: usize, _worked: Duration) {
 //!         self.0.fetch_sub(1, Ordering::Relaxed);
 //!     }
 //! }

@@ -335,7 +335,7 @@ impl Observer for Seen {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, true));
     }
-    fn turned_idle(&self, queue: QueueId, tag: usize) {
+    fn turned_idle(&self, queue: QueueId, tag: usize, _: Duration) {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, false));
     }

@@ -71,6 +71,36 @@ fn learnt_command_shares_the_budget_and_an_unknown_one_does_not() {
 }
 
 #[test]
+fn known_times_of_completed_commands_are_summed() {
+    let config = Config { budget: Duration::from_secs(3600), ..unwatched(Permission::limited()) };
+    let mut bed = Bed::new(config);
+    let q = bed.plain();
+    let launch = |id| assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+    let worked = || bed.queues[q].stats().worked;
+    let synchronize = || bed.queues[q].synced(bed.queues[q].begin_sync());
+    launch(0);
+    // Makes room for itself, by which the time of the first one is learnt.
+    launch(1);
+    assert_eq!(worked(), Duration::ZERO, "the first one was unknown");
+    launch(2);
+    synchronize();
+    let first = worked();
+    assert!(first > Duration::ZERO);
+    bed.world.set(q, |state| state.auto = false);
+    launch(3);
+    assert_eq!(worked(), first, "it is still running");
+    bed.world.complete(q, 1);
+    synchronize();
+    let both = worked();
+    assert!(both > first);
+    bed.domain.store_permission(Permission::unlimited());
+    launch(4);
+    bed.world.complete(q, 1);
+    synchronize();
+    assert_eq!(worked(), both, "times are known only under a limit");
+}
+
+#[test]
 fn little_known_command_has_an_interval_of_its_own() {
     let config = Config { budget: Duration::from_secs(3600), ..unwatched(Permission::limited()) };
     let mut bed = Bed::new(config);

@@ -7,14 +7,14 @@
 //!
 //! # Modules
 //! * `core`: the decisions, from shared pages and the given time. It knows no socket and reads no clock.
-//! * `server`: the event loop, with `server/control` (requests of xcli) and `server/upkeep` (checks once a
-//!   second).
+//! * `server`: the event loop, with `server/control` (requests of xcli), `server/power` and `server/upkeep`
+//!   (checks once a second).
 //! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other
 //!   end of a connection. `connection`: frames of one connection. `list`: requests for the list of clients.
 //! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a
 //!   file.
 //! * `attachments`: processes that `xcli suspend` has suspended, each with a thread. `power`: power draw,
-//!   read by a thread.
+//!   read by a thread. `recording`: the file of decisions, written by a thread.
 //! * `alarm`: precise waits. `clock`, `log`, and `error` (refusals of requests, with their texts).
 
 mod alarm;
@@ -30,6 +30,7 @@ pub mod log;
 mod pages;
 mod peer;
 mod power;
+mod recording;
 mod server;
 
 pub use clock::now;

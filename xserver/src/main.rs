@@ -9,6 +9,7 @@ use rustix::fd::{FromRawFd, OwnedFd};
 use std::ffi::OsString;
 use std::io::{Write, stderr};
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::ptr;
 use xserver::core::Settings;
@@ -41,6 +42,10 @@ struct Cli {
     /// seconds
     #[arg(long)]
     exit_when_unused: bool,
+    /// Write what the server sees and decides to this file, one JSON object a line. An existing file is
+    /// replaced. For measurements: the file has no limit of size
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -80,6 +85,7 @@ fn run(cli: Cli) -> Result<()> {
             ..Settings::default()
         },
         unused: cli.exit_when_unused.then(Unused::default),
+        decisions: cli.decisions,
     };
     let name = options.policy.row.kind;
     let server = Server::new(&endpoint, options, signals)?;

@@ -151,6 +151,10 @@ impl ClientPage for Pages {
         })
     }
 
+    fn worked_ns(&self, slot: u32) -> u64 {
+        self.slot(slot).map_or(0, |slot| slot.worked_ns.load(Relaxed))
+    }
+
     fn completed(&self) -> u64 {
         self.client.head().completed.load(SeqCst)
     }

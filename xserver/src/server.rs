@@ -1,6 +1,7 @@
 //! The event loop: one thread that handles all events and decides.
 
 mod control;
+mod power;
 mod upkeep;
 
 use crate::alarm::Alarm;
@@ -13,6 +14,7 @@ use crate::list::{self, Question};
 use crate::pages::{Pages, send_welcome};
 use crate::peer::{self, Credentials};
 use crate::power::{Hwmon, PowerMeter, Reader};
+use crate::recording::Recording;
 use anyhow::Context;
 use host::handle::Handle;
 use host::thread_qos;
@@ -31,6 +33,7 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
@@ -69,6 +72,8 @@ pub struct Options {
     pub settings: Settings,
     /// The conditions under which an unused server ends; none for never.
     pub unused: Option<Unused>,
+    /// The file that gets what the server sees and decides, as JSON Lines.
+    pub decisions: Option<PathBuf>,
 }
 
 /// The times after which an unused server ends. A server is in use while there is a connection, also of xcli,
@@ -110,6 +115,8 @@ pub struct Server {
     /// The power meter, until the thread that reads it has started. It starts when a policy reads power.
     meter: Option<Box<dyn PowerMeter + Send>>,
     power: Option<Reader>,
+    /// The file of decisions.
+    recording: Option<Recording>,
     /// The time of the next reading, if a policy reads power.
     power_at: Time,
     options: Options,
@@ -136,7 +143,7 @@ impl Server {
     /// Starts to listen. The server ends when `stop` becomes readable.
     ///
     /// # Errors
-    /// Another server uses the endpoint, or it cannot be created.
+    /// Another server uses the endpoint, or it or the file of decisions cannot be created.
     pub fn new(endpoint: &Endpoint, options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
         raise_limits();
         let listener = Listener::new(endpoint)?;
@@ -146,12 +153,18 @@ impl Server {
         let attachments = Attachments::new().context("cannot wait for events")?;
         watch(&epoll, attachments.descriptor(), ATTACHMENTS, EventFlags::IN)?;
         let alarm = Alarm::new(&epoll, ALARM).context("cannot wait for events")?;
+        let mut core = Core::new(options.policy.clone(), options.settings);
+        // Not before this server has the endpoint: another server may be writing the file.
+        let recording = options.decisions.as_deref().map(Recording::start).transpose()?;
+        if recording.is_some() {
+            core.start_recording();
+        }
         let now = crate::clock::now();
         Ok(Self {
             listener,
             epoll,
             alarm,
-            core: Core::new(options.policy.clone(), options.settings),
+            core,
             connections: HashMap::new(),
             expected: HashMap::new(),
             last_connection: 0,
@@ -161,6 +174,7 @@ impl Server {
             costs_changed: false,
             meter: Some(Box::new(Hwmon::default())),
             power: None,
+            recording,
             power_at: now,
             options,
             started: now,
@@ -200,7 +214,12 @@ impl Server {
                 self.handle_event(event.data.u64(), event.flags);
             }
         }
-        self.core.release_all(crate::clock::now());
+        let now = crate::clock::now();
+        self.core.release_all(now);
+        self.record();
+        if let Some(recording) = self.recording.take() {
+            recording.finish(now);
+        }
         self.costs.finish();
         info!("server ends; {} clients continue unscheduled", self.core.pages().len());
         Ok(())
@@ -214,7 +233,7 @@ impl Server {
             self.read_nice();
         }
         if self.step.is_some_and(|at| at <= now) || beats {
-            self.step = self.core.step(now);
+            self.decide(now);
         }
         if beats {
             self.beat = now.after(HEARTBEAT);
@@ -237,46 +256,28 @@ impl Server {
         }
     }
 
+    /// Makes a step of the core.
+    fn decide(&mut self, now: Time) {
+        self.step = self.core.step(now);
+        if self.recording.is_some() {
+            self.record();
+        }
+    }
+
+    /// Hands the records of the core to the thread that writes them.
+    fn record(&mut self) {
+        let Some(recording) = &mut self.recording else { return };
+        if !self.core.take_records().all(|record| recording.write(record)) {
+            self.recording = None;
+            self.core.stop_recording();
+        }
+    }
+
     /// Handles the end of the process of a connection.
     fn note_end(&mut self, number: u64) {
         self.expected.remove(&number);
         self.close(number, &End::Exited);
         self.note_use();
-    }
-
-    /// Requests the power of the devices when due.
-    fn ask_power(&mut self, now: Time) {
-        let Some(interval) = self.reads_power() else { return };
-        if now < self.power_at {
-            return;
-        }
-        self.power_at = now.after(interval);
-        if let Some(meter) = self.meter.take() {
-            let reader = Reader::new(meter).and_then(|reader| {
-                watch(&self.epoll, reader.descriptor(), POWER, EventFlags::IN)?;
-                Ok(reader)
-            });
-            match reader {
-                Ok(reader) => self.power = Some(reader),
-                Err(error) => warn!(%error, "cannot start the thread that reads power"),
-            }
-        }
-        if let Some(reader) = &self.power {
-            reader.ask(self.core.devices());
-        }
-    }
-
-    /// The interval at which a policy reads power; none while no client has a queue.
-    fn reads_power(&self) -> Option<Duration> {
-        self.core.reads_power().filter(|_| self.core.queues() > 0)
-    }
-
-    fn handle_power(&mut self) {
-        let readings = self.power.as_ref().map(Reader::readings).unwrap_or_default();
-        for (device, milliwatts, at) in readings {
-            self.core.set_power(device, milliwatts, at);
-            self.step = Some(Time(0));
-        }
     }
 
     /// Reads the nice values of the clients' processes.
@@ -486,7 +487,7 @@ impl Server {
             self.core.set_nice(client, nice);
         }
         // The client gets a permission before it maps its page.
-        self.step = self.core.step(now);
+        self.decide(now);
         let token = number * KINDS + EVENTFD;
         let watched = watch(&self.epoll, eventfd.as_fd(), token, EventFlags::IN | EventFlags::ET);
         let message = ToClient::Welcome { client, now: crate::clock::now(), server: std::process::id() };

@@ -190,3 +190,63 @@ fn limit_of_file_sizes_does_not_end_the_server() {
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn decisions_are_written_to_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let (socket, file) = (directory.path().join("s.sock"), directory.path().join("decisions"));
+    std::fs::write(&file, "an older recording\n").unwrap();
+    let (mut child, ..) = started(xserver(&socket).arg("--decisions").arg(&file));
+    // A second server with the same command line must not empty the file of the first.
+    failed(&xserver(&socket).arg("--decisions").arg(&file).output().unwrap());
+    let mut low = Client::with_queue(&socket, "low", 0);
+    let mut high = Client::with_queue(&socket, "high", 1);
+    low.ready(0);
+    high.ready(0);
+    wait_for("the low client is suspended", || !low.runs());
+    high.idle(0);
+    wait_for("the low client runs again", || low.runs());
+    drop((low, high));
+    wait_for(
+        "both have left",
+        || matches!(ask(&socket, &Request::List), Reply::List(list) if list.clients.is_empty()),
+    );
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().map(|line| line["at_ns"].as_u64().unwrap()).is_sorted(), "{text}");
+    let last = lines.last().unwrap();
+    assert_eq!((&last["kind"], &last["dropped"]), (&"end".into(), &0.into()), "{text}");
+    for line in &lines[..lines.len() - 1] {
+        let of_client = line["client"].is_u64() && line["pid"] == std::process::id();
+        assert!(of_client || line["kind"] == "guard", "{line}");
+    }
+    let of = |client: u64, kind: &str, key: &str| -> Vec<_> {
+        let lines = lines.iter().filter(|line| line["client"] == client && line["kind"] == kind);
+        lines.map(|line| line[key].clone()).collect()
+    };
+    assert_eq!((of(1, "join", "pid").len(), of(2, "leave", "pid").len()), (1, 1), "{text}");
+    assert_eq!(of(2, "work", "works"), [true, false], "{text}");
+    assert_eq!(of(2, "linger", "until_ns").len(), 1, "{text}");
+    assert!(of(2, "linger", "until_ns")[0].as_u64() > of(2, "work", "since_ns")[1].as_u64(), "{text}");
+    let mut runs = of(1, "permission", "run");
+    runs.dedup();
+    assert_eq!(runs, [true, false, true], "{text}");
+    let why = of(1, "permission", "why");
+    let rival = format!("queue 1 of pid {} has priority 1 > 0", std::process::id());
+    assert!(why.contains(&rival.as_str().into()), "{text}");
+}
+
+#[test]
+fn file_of_decisions_that_cannot_be_opened_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let file = directory.path().join("no/decisions");
+    let message = failed(&xserver(&socket).arg("--decisions").arg(&file).output().unwrap());
+    let want = format!("cannot write decisions to {}: No such file", file.display());
+    assert!(message.contains(&want), "{message}");
+    assert!(!socket.exists());
+}

@@ -165,6 +165,8 @@ impl SlotTable {
             slot.deferred.store(stats.deferred, Ordering::Relaxed);
             slot.suspensions.store(stats.suspensions, Ordering::Relaxed);
             slot.suspended_ns.store(nanos(stats.suspended), Ordering::Relaxed);
+            // A thread that turns the queue idle may have stored a later value.
+            slot.worked_ns.fetch_max(nanos(stats.worked), Ordering::Relaxed);
             completed += stats.completed;
             busy = busy.max(entry.queue.busy_for());
         }
@@ -196,6 +198,7 @@ fn clear(slot: &Slot) {
         &slot.deferred,
         &slot.suspensions,
         &slot.suspended_ns,
+        &slot.worked_ns,
     ] {
         word.store(0, Ordering::SeqCst);
     }

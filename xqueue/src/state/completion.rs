@@ -151,7 +151,7 @@ impl XQueue {
         }
         if self.state.ready.swap(false, Ordering::SeqCst) {
             self.accounting.lock().idle_since = Some(now());
-            self.core.observer.turned_idle(self.id, self.tag);
+            self.core.observer.turned_idle(self.id, self.tag, self.hot.flight.worked.completed());
         }
         drop(pending);
     }

@@ -18,6 +18,7 @@ use crate::hw::{CostKey, HwQueue};
 use crate::limit::Limit;
 use crate::state::interval::{Expectation, Interval, Intervals, Keys, Launches};
 use crate::state::launch_ahead::LaunchAhead;
+use crate::state::worked::Worked;
 use crate::submit_lock::SubmitHeld;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, TryLock, now};
 
@@ -42,6 +43,7 @@ pub struct CompletionSnapshot {
     launched: u64,
     unordered: u64,
     cost: u64,
+    worked: u64,
 }
 
 impl CompletionSnapshot {
@@ -76,6 +78,8 @@ pub(crate) struct Flight {
     cost_launched: AtomicU64,
     cost_since_marker: AtomicU64,
     cost_completed: AtomicU64,
+    /// Unlike the costs, its times are not cut at the budget, and an unknown time is none.
+    pub(crate) worked: Worked,
     /// The index of the last launch whose cost was counted, and that of the last launch without a counted
     /// cost.
     last_costed: AtomicU64,
@@ -113,6 +117,7 @@ impl Flight {
             cost_launched: AtomicU64::new(0),
             cost_since_marker: AtomicU64::new(0),
             cost_completed: AtomicU64::new(0),
+            worked: Worked::new(),
             last_costed: AtomicU64::new(0),
             uncosted_upto: AtomicU64::new(0),
             open_upto: AtomicU64::new(0),
@@ -205,6 +210,7 @@ impl Flight {
                 self.last_costed.store(before + 1, Ordering::Relaxed);
                 let total = self.cost_launched.load(Ordering::Relaxed) + cost;
                 self.cost_launched.store(total, Ordering::Relaxed);
+                self.worked.note_launch(limit.known);
                 let mut since = self.cost_since_marker.load(Ordering::Relaxed) + cost;
                 let steady = {
                     let mut intervals = self.intervals.lock();
@@ -351,6 +357,7 @@ impl Flight {
         let start = std::mem::replace(&mut intervals.start, launched);
         let unstarted = intervals.unstarted.filter(|(_, index)| start >= *index).map(|(at, _)| at);
         let cost = self.cost_launched.load(Ordering::Relaxed);
+        let worked = self.worked.launched();
         let result = result.map(|mark| {
             intervals.queue.push_back(Interval {
                 mark,
@@ -358,6 +365,7 @@ impl Flight {
                 upto: launched,
                 unordered_upto: unordered,
                 cost_upto: cost,
+                worked_upto: worked,
                 recorded: (keys.commands != 0).then(now),
                 unstarted,
                 seen_running: None,
@@ -367,7 +375,7 @@ impl Flight {
         drop(intervals);
         if result.is_err() {
             // Its completion can no longer be observed: fail open.
-            self.complete(CompletionSnapshot { launched, unordered, cost });
+            self.complete(CompletionSnapshot { launched, unordered, cost, worked });
         }
         self.unordered_marked.fetch_max(unordered, Ordering::AcqRel);
         self.marked.store(launched, Ordering::Release);
@@ -378,8 +386,9 @@ impl Flight {
     pub(crate) fn snapshot(&self) -> CompletionSnapshot {
         // Costs first: a cost that is too small only keeps the window smaller for a while.
         let cost = self.cost_launched.load(Ordering::Acquire);
+        let worked = self.worked.launched();
         let unordered = self.provable_unordered();
-        CompletionSnapshot { launched: self.launched(), unordered, cost }
+        CompletionSnapshot { launched: self.launched(), unordered, cost, worked }
     }
 
     /// Returns the snapshot of everything whose launch had begun, for a caller that has seen the submit lock
@@ -391,6 +400,7 @@ impl Flight {
 
     pub(crate) fn complete(&self, snapshot: CompletionSnapshot) {
         self.cost_completed.fetch_max(snapshot.cost, Ordering::AcqRel);
+        self.worked.complete(snapshot.worked);
         self.unordered_done.fetch_max(snapshot.unordered, Ordering::AcqRel);
         self.completed.fetch_max(snapshot.launched, Ordering::AcqRel);
     }
@@ -430,6 +440,7 @@ impl Flight {
                 launched: interval.upto,
                 unordered: interval.unordered_upto,
                 cost: interval.cost_upto,
+                worked: interval.worked_upto,
             };
             let known = self.covers(snapshot);
             let behind = known

@@ -26,6 +26,8 @@ pub(crate) struct Interval {
     pub(crate) unordered_upto: u64,
     /// The sum of all costs up to its end.
     pub(crate) cost_upto: u64,
+    /// The sum of all known times up to its end.
+    pub(crate) worked_upto: u64,
     /// The time of the recording, where that helps to foresee the end.
     pub(crate) recorded: Option<Instant>,
     /// The latest time at which none of it had certainly started.
@@ -297,9 +299,20 @@ mod tests {
     fn interval(start: u64, upto: u64) -> Interval {
         let mut keys = Keys::default();
         keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
-        let (mark, unordered_upto, cost_upto) = (Marker(upto), 0, 0);
+        let (mark, unordered_upto, cost_upto, worked_upto) = (Marker(upto), 0, 0, 0);
         let (recorded, unstarted, seen_running) = (None, None, None);
-        Interval { mark, start, upto, unordered_upto, cost_upto, recorded, unstarted, seen_running, keys }
+        Interval {
+            mark,
+            start,
+            upto,
+            unordered_upto,
+            cost_upto,
+            worked_upto,
+            recorded,
+            unstarted,
+            seen_running,
+            keys,
+        }
     }
 
     #[test]

@@ -12,3 +12,4 @@ pub(crate) mod queue;
 pub(crate) mod queue_permission;
 pub(crate) mod stall;
 pub(crate) mod storage;
+pub(crate) mod worked;

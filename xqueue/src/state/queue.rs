@@ -363,6 +363,7 @@ impl XQueue {
             in_flight,
             suspensions,
             suspended,
+            worked: self.hot.flight.worked.completed(),
             ready: self.is_ready(),
         }
     }
@@ -462,6 +463,10 @@ pub struct Stats {
     pub suspensions: u64,
     /// The total time of all suspensions.
     pub suspended: Duration,
+    /// The device time of the completed commands, as far as the library knew their times when it launched
+    /// them: commands that no window limits, and those of unknown time, count nothing. The times are upper
+    /// bounds, learnt while other queues used the device as well.
+    pub worked: Duration,
     /// True if the queue has unfinished commands.
     pub ready: bool,
 }

@@ -2,6 +2,8 @@
 
 use super::client_page::ClientPage;
 use super::guard::{PATIENCE, Progress};
+use super::record::Recorded;
+use super::waiting::{Seen, Sums};
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
@@ -27,6 +29,8 @@ pub(super) struct Slot {
     /// The state in that word. A time in the future is replaced by the time of reading, only once: otherwise
     /// it would never pass.
     pub activity: Activity,
+    /// The state after the last step while a client waited.
+    pub seen: Option<Seen>,
 }
 
 #[derive(Debug)]
@@ -63,6 +67,8 @@ pub(super) struct ClientState<P> {
     pub how: String,
     /// The time of the last look-up of the process in `/proc`.
     pub looked_up: Time,
+    pub recorded: Recorded,
+    pub waiting: Sums,
 }
 
 impl Slot {
@@ -96,6 +102,8 @@ impl<P: ClientPage> ClientState<P> {
             in_force: PreemptLevel::Block,
             how: String::new(),
             looked_up: Time::default(),
+            recorded: Recorded::default(),
+            waiting: Sums::default(),
         }
     }
 
@@ -107,7 +115,8 @@ impl<P: ClientPage> ClientState<P> {
         let at = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
         let reported = QueueHints::default();
-        self.slots.insert(at, Slot { queue, index, level, own_priority, reported, word: None, activity });
+        let (word, seen) = (None, None);
+        self.slots.insert(at, Slot { queue, index, level, own_priority, reported, word, activity, seen });
     }
 
     pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {

@@ -11,6 +11,8 @@ pub trait ClientPage {
     fn activity(&self, slot: u32) -> u64;
     /// The counters of a queue.
     fn counts(&self, slot: u32) -> Counts;
+    /// The device time of a queue's completed commands as far as the client knows it, in nanoseconds.
+    fn worked_ns(&self, slot: u32) -> u64;
     /// The number of completed commands.
     fn completed(&self) -> u64;
     /// The time until which a command of known length runs.

@@ -20,8 +20,10 @@ pub mod event_mask;
 mod guard;
 mod hints;
 mod progress;
+mod record;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use crate::error::Refusal;
 use client::ClientState;
@@ -40,6 +42,8 @@ use protocol::page::{EVENT_PROGRESS, SLOTS};
 use protocol::slow::SlowPath;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
+use record::Recorder;
+pub use record::{Change, Record};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -108,6 +112,11 @@ pub struct Core<P> {
     decisions: u64,
     /// The devices of all queues, each with its number of queues.
     devices: BTreeMap<DeviceId, usize>,
+    /// The records of what it sees and decides, if someone wants them.
+    recorder: Option<Recorder>,
+    /// The time up to which the clients' waiting is summed up, and the work since then, by contest.
+    waiting_added: Time,
+    work: Vec<waiting::Work>,
 }
 
 impl<P: ClientPage> Core<P> {
@@ -127,6 +136,9 @@ impl<P: ClientPage> Core<P> {
             reserving: Vec::new(),
             decisions: 0,
             devices: BTreeMap::new(),
+            recorder: None,
+            waiting_added: Time::default(),
+            work: Vec::new(),
         }
     }
 
@@ -141,6 +153,9 @@ impl<P: ClientPage> Core<P> {
             hints: ProcessHints { timeslice: self.timeslice, ..ProcessHints::default() },
             queues: Queues::default(),
         });
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(Change::Join { client, pid });
+        }
         client
     }
 
@@ -171,6 +186,9 @@ impl<P: ClientPage> Core<P> {
         let gang = gangs(&mut self.status).remove(index);
         for queue in gang.queues.iter() {
             forget_device(&mut self.devices, queue.device);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.note(Change::Leave { client, pid: gang.pid });
         }
         Some(self.clients.remove(index).page)
     }
@@ -363,6 +381,10 @@ impl<P: ClientPage> Core<P> {
         }
         self.watch_progress(now);
         self.publish_permissions(now);
+        self.add_waiting(now);
+        if self.recorder.is_some() {
+            self.record_step(now);
+        }
         [wake, self.next_watch(now)].into_iter().flatten().min()
     }
 
@@ -374,6 +396,8 @@ impl<P: ClientPage> Core<P> {
                 state.page.wake();
             }
         }
+        self.guard.until = None;
+        self.record_permissions(now);
     }
 
     /// The list of clients as of the last step. The caller sets `fresh`.
@@ -388,6 +412,7 @@ impl<P: ClientPage> Core<P> {
             reason: policies::explain(&state.permit.reason),
             yielded: state.yielded,
             fresh: false,
+            waiting: Some(state.waiting.show(self.waiting_added)),
             preemption: Preemption {
                 in_force: state.in_force,
                 how: state.how.clone(),

@@ -3,6 +3,8 @@
 
 mod bounds;
 mod chosen;
+mod record;
+mod waiting;
 
 use super::*;
 use policies::registry;
@@ -31,6 +33,7 @@ struct FakePage {
     event_mask: Cell<u32>,
     permission: Cell<u64>,
     completed: Cell<u64>,
+    worked_ns: Cell<u64>,
     busy_until: Cell<u64>,
     stopped: Cell<bool>,
     wakes: Cell<u32>,
@@ -109,6 +112,10 @@ impl ClientPage for PageOfWorld {
 
     fn counts(&self, _: u32) -> Counts {
         Counts::default()
+    }
+
+    fn worked_ns(&self, _: u32) -> u64 {
+        self.page.worked_ns.get()
     }
 
     fn completed(&self) -> u64 {

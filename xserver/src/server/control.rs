@@ -31,7 +31,7 @@ impl Server {
                     "scheduling switched {}",
                     if order == Request::On { "on" } else { "off" }
                 );
-                self.step = self.core.step(now);
+                self.decide(now);
                 self.answer(connection, &Reply::Done)
             }
             Ok(Request::Policies) => {
@@ -53,19 +53,19 @@ impl Server {
                 if self.core.reads_nice() {
                     self.read_nice();
                 }
-                self.step = self.core.step(now);
+                self.decide(now);
                 self.answer(connection, &Reply::Done)
             }
             Ok(Request::ResetPolicy { device }) => {
                 info!(pid = connection.pid, device = device.0, "own policy of the device removed");
                 self.core.reset_policy(device);
-                self.step = self.core.step(now);
+                self.decide(now);
                 self.answer(connection, &Reply::Done)
             }
             Ok(Request::Hint { of, said }) => match self.core.hint(of, &said, now) {
                 Ok(()) => {
                     info!(pid = connection.pid, "hints for {of}: {said:?}");
-                    self.step = self.core.step(now);
+                    self.decide(now);
                     self.answer(connection, &Reply::Done)
                 }
                 Err(refusal) => self.refuse(connection, &refusal),
@@ -113,7 +113,7 @@ impl Server {
         if due.is_empty() {
             return;
         }
-        self.step = self.core.step(now);
+        self.decide(now);
         for question in due {
             let reply = question.answer(&self.core, self.attachments.held(now), self.started, now);
             self.reply_later(question.connection, &reply);

@@ -112,7 +112,11 @@ pub fn start(
     unused: Option<Unused>,
 ) -> anyhow::Result<Server> {
     let endpoint = Endpoint::new("test".as_ref(), Some(path.to_owned()))?;
-    Server::new(&endpoint, Options { policy: registry::DEFAULT.into(), settings, unused }, stop)
+    Server::new(
+        &endpoint,
+        Options { policy: registry::DEFAULT.into(), settings, unused, decisions: None },
+        stop,
+    )
 }
 
 pub fn ask(path: &Path, request: &Request) -> Reply {
