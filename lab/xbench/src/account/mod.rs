@@ -15,5 +15,5 @@ mod tests;
 mod timeline;
 
 pub(crate) use loss::{Accounts, Runs};
-pub(crate) use run::{Program, RunAccount};
-pub(crate) use sweep::Class;
+pub(crate) use run::{Part, Program, RunAccount};
+pub(crate) use sweep::{Change, Class, Index, What, sweep};
