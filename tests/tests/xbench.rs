@@ -23,7 +23,7 @@ fn read(path: &Path) -> Value {
 /// Replays 20 requests; the record.
 fn replay(mode: Mode) -> Value {
     let folder = tempfile::tempdir().unwrap();
-    let record = folder.path().join("record.json");
+    let (record, launches) = (folder.path().join("record.json"), folder.path().join("launches"));
     let run = Gpu::take()
         .product("xbench")
         .mode(mode)
@@ -33,6 +33,7 @@ fn replay(mode: Mode) -> Value {
         .arg("--rate=100")
         .arg("--seconds=0.2")
         .arg(format!("--record={}", record.display()))
+        .arg(format!("--launches={}", launches.display()))
         .finish();
     assert_eq!(run.code, 0, "{}", run.stderr);
     assert!(run.stdout.contains("resnet18 bs1: 20 requests"), "{}", run.stdout);
@@ -40,7 +41,31 @@ fn replay(mode: Mode) -> Value {
     let kernels = run.stats().value()["commands"]["kernel"].as_u64().unwrap();
     let expected = (WARM_UP + 20) * KERNELS;
     assert!((expected..expected + KERNELS).contains(&kernels), "{kernels} kernels, {expected} expected");
+    assert_eq!(std::fs::metadata(launches).unwrap().len(), expected * 8);
     read(&record)
+}
+
+/// Checks the accounts of the device's time in the figures of these modes.
+fn check_accounts(accounts: &Value, modes: &[&str]) {
+    let accounts = accounts.as_array().unwrap();
+    let names: Vec<&str> = accounts.iter().map(|account| account["mode"].as_str().unwrap()).collect();
+    assert_eq!(names, modes);
+    for account in accounts {
+        let number = |value: &Value| value.as_f64().unwrap();
+        let entries = account["entries"].as_object().unwrap();
+        let (sum, seconds) = (entries.values().map(number).sum::<f64>(), number(&account["seconds"]));
+        assert!(seconds > 0.0 && (sum - seconds).abs() < 1e-6, "{account}");
+        let busy: f64 = ["urgent", "others", "both"].iter().map(|name| number(&entries[*name])).sum();
+        assert!(busy > 0.0 && busy < seconds, "{account}");
+        assert!(account["overlap"].is_number(), "{account}");
+        // What needs a server is only where there is one.
+        let by_server: f64 = ["guard", "linger", "decision"].iter().map(|name| number(&entries[*name])).sum();
+        assert!(by_server == 0.0 || !account["level"].is_null(), "{account}");
+        assert_eq!(account["doubts"], json!([]), "{account}");
+        // The second program alone is the measure of the others.
+        let alone = ["low alone", "batch alone"].contains(&account["mode"].as_str().unwrap());
+        assert!(account["loss"].is_object() || alone, "{account}");
+    }
 }
 
 #[test]
@@ -186,7 +211,7 @@ fn corun(options: &[&str]) -> (Option<i32>, String, Value, String) {
 
 #[test]
 fn levels_do_the_same_work_side_by_side() {
-    let (code, errors, figures, raw) = corun(&["--level=3,1"]);
+    let (code, errors, figures, raw) = corun(&["--level=3,1", "--account"]);
     // Digests, commands, suspensions and the device's own count are judged by the program, which fails otherwise.
     assert_eq!(code, Some(0), "{errors}");
     let levels = figures["levels"].as_array().unwrap();
@@ -202,6 +227,7 @@ fn levels_do_the_same_work_side_by_side() {
         assert_eq!(row["high_n"], figures["alone"]["high_n"]);
     }
     assert_eq!(figures["save_us"], 50);
+    check_accounts(&figures["account"], &["high alone", "without giveway", "HPF", "HPF", "low alone"]);
     let judged: Vec<&Value> = figures["figures"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
     assert_eq!(judged, ["level3_p99_ratio", "level3_free_share"]);
     assert!(raw.lines().any(|line| line.contains("\"level\":3") && line.contains("\"role\":\"high\"")));
@@ -231,6 +257,7 @@ fn a_scenario_runs_each_program_alone_all_as_they_are_and_all_under_a_policy() {
             "three-priorities",
             "--policy=HPF",
             "--seconds=0.5",
+            "--account",
             "--allow-late",
             "--traces",
         ])
@@ -251,6 +278,8 @@ fn a_scenario_runs_each_program_alone_all_as_they_are_and_all_under_a_policy() {
     let modes = &all[0]["modes"];
     let expected = ["urgent alone", "batch alone", "without giveway", "all at one priority", "HPF"];
     assert_eq!(names(modes, "mode"), expected);
+    check_accounts(&all[0]["account"], &expected);
+    assert!(table.contains("difference of both losses within 2 % of the time: "), "{table}");
     assert_eq!(names(&modes[4]["parts"], "part"), ["urgent", "batch"]);
     assert_eq!(modes[3]["suspensions"], 0, "nobody comes before others");
     for mode in modes.as_array().unwrap() {

@@ -56,6 +56,11 @@ impl RunFiles<'_> {
         self.0.join(format!("{program}.log"))
     }
 
+    /// The times of a program's launches.
+    pub(crate) fn launches(&self, program: &str) -> PathBuf {
+        self.0.join(format!("{program}.launches"))
+    }
+
     /// Memory that programs share.
     pub(crate) fn page(&self) -> PathBuf {
         self.0.join("page")
@@ -68,6 +73,16 @@ impl RunFiles<'_> {
 
     pub(crate) fn socket(&self) -> PathBuf {
         self.0.join("xserver.sock")
+    }
+
+    /// The decisions of the server.
+    pub(crate) fn decisions(&self) -> PathBuf {
+        self.0.join("xserver.decisions")
+    }
+
+    /// The timeline of the simulated device.
+    pub(crate) fn timeline(&self) -> PathBuf {
+        self.0.join("gpu-sim.timeline")
     }
 
     /// The statistics of the simulated device.

@@ -33,11 +33,20 @@ pub(crate) enum CuModel {
 }
 
 /// Returns the command of the gpu-sim beside `this`, which runs this program on the device. Saving and
-/// restoring evicted work cost `save_us` each; statistics go to a file.
-pub(crate) fn gpu_sim(this: &Path, cu_model: CuModel, save_us: u32, stats: &Path) -> Command {
+/// restoring evicted work cost `save_us` each; statistics go to a file, and the timeline if there is a path for it.
+pub(crate) fn gpu_sim(
+    this: &Path,
+    cu_model: CuModel,
+    save_us: u32,
+    stats: &Path,
+    timeline: Option<&Path>,
+) -> Command {
     let mut command = Command::new(this.with_file_name("gpu-sim"));
     let (cu_model, save_us) = (value_name(cu_model), save_us.to_string());
     command.args(["run", "--cu-model", &cu_model, "--save-us", &save_us, "--restore-us", &save_us]);
+    if let Some(path) = timeline {
+        command.arg("--timeline").arg(path);
+    }
     command.arg("--stats").arg(stats).arg("--").arg(this);
     command
 }

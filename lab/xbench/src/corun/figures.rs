@@ -1,6 +1,7 @@
 //! The figures of a co-run, computed from the runs of all modes and blocks, and their table.
 
 use super::levels::{self, Level};
+use crate::account::Accounts;
 use crate::compare::spread;
 use crate::experiment::{Mode, Outcome};
 use crate::replay::Record;
@@ -89,6 +90,8 @@ pub(crate) struct Figures {
     /// The judgement of level 3.
     #[serde(flatten)]
     pub(crate) checks: Report,
+    /// The account of the device's time; `null` without the option.
+    pub(crate) account: Option<Accounts>,
 }
 
 /// The outcomes of all blocks, by mode.
@@ -137,6 +140,7 @@ impl Figures {
             checks: levels::checks(&setting.high, &levels),
             levels,
             setting,
+            account: None,
         })
     }
 
@@ -196,6 +200,9 @@ impl Figures {
         }
         if !self.checks.figures().is_empty() {
             let _ = write!(text, "\n{}", self.checks);
+        }
+        if let Some(accounts) = &self.account {
+            let _ = write!(text, "\n{accounts}");
         }
         text
     }

@@ -71,6 +71,9 @@ pub struct CorunArgs {
     /// Commands between two synchronization points
     #[arg(long, value_name = "B", requires = "threshold", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     batch: Option<u32>,
+    /// Account for the device's time: who used it in each mode, and why nobody did
+    #[arg(long)]
+    account: bool,
     /// Write the figures to this file, a plot beside it as .svg, all latencies as .jsonl
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -130,6 +133,7 @@ impl CorunArgs {
             alone_seconds: LOW_ALONE_SECONDS,
             seed: self.seed,
             seed_step: 1,
+            account: self.account,
         }
     }
 
@@ -175,7 +179,8 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
         }
         mode.level().map_or(Ok(()), |level| check_suspensions(name, level, outcome))
     })?;
-    let figures = Figures::new(args.setting(&experiment), &blocks, experiment.device_us(HIGH))?;
+    let mut figures = Figures::new(args.setting(&experiment), &blocks, experiment.device_us(HIGH))?;
+    figures.account = experiment.accounts(&blocks);
     println!("{}", figures.table());
     if let Some(path) = &args.json {
         write_json(path, &figures)?;

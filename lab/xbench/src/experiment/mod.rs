@@ -9,6 +9,7 @@ mod policy;
 
 pub(crate) use policy::PolicyWords;
 
+use crate::account::{self, Accounts, Class, RunAccount, Runs};
 use crate::compare::interleave;
 use crate::process::{ensure_beside, this_program};
 use crate::replay::Record;
@@ -189,6 +190,8 @@ pub(crate) struct Outcome {
     pub(crate) late: bool,
     /// Operations of the device's driver that took a queue off the hardware.
     pub(crate) unmaps: u64,
+    /// The account of the device's time, if the experiment has one.
+    pub(crate) account: Option<RunAccount>,
 }
 
 impl Outcome {
@@ -235,6 +238,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) seed: u64,
     /// The difference between the seeds of two blocks.
     pub(crate) seed_step: u64,
+    /// True if each run accounts for the device's time.
+    pub(crate) account: bool,
 }
 
 impl Setup<'_> {
@@ -287,6 +292,19 @@ impl<'a> Experiment<'a> {
         Ok(modes.into_iter().zip(outcomes).collect())
     }
 
+    /// Returns the accounts of the device's time in these results; `None` if the experiment has none.
+    pub(crate) fn accounts(&self, results: &[(Mode, Vec<Outcome>)]) -> Option<Accounts> {
+        let programs = self.setup.programs;
+        let runs = results.iter().map(|(mode, outcomes)| Runs {
+            mode: mode.name(programs),
+            level: mode.level(),
+            programs: mode.indices(programs.len()),
+            alone: matches!(mode, Mode::Alone(_)),
+            runs: outcomes.iter().filter_map(|outcome| outcome.account.as_ref()).collect(),
+        });
+        self.setup.account.then(|| Accounts::new(&runs.collect::<Vec<_>>()))
+    }
+
     fn run_mode(&self, mode: &Mode, block: usize, name: &str) -> Result<Outcome> {
         let Setup { programs, gpu, seconds, alone_seconds, .. } = self.setup;
         let indices = mode.indices(programs.len());
@@ -294,7 +312,8 @@ impl<'a> Experiment<'a> {
         let closed =
             matches!(mode, Mode::Alone(_)) && indices.clone().all(|index| !programs[index].has_latency());
         let seconds = if closed { seconds.min(alone_seconds) } else { seconds };
-        let session = Session { parts, seconds, policy: mode.server_words() };
+        let account = self.setup.account;
+        let session = Session { parts, seconds, policy: mode.server_words(), account };
         let done = session.run(&self.this, gpu, name)?;
         let device = &done.device;
         let mut outcome = Outcome {
@@ -311,7 +330,7 @@ impl<'a> Experiment<'a> {
             outcome.decisions = watched.decisions();
             (outcome.counted, outcome.server_s) = (watched.counted(), watched.seconds);
         }
-        for index in indices {
+        for index in indices.clone() {
             let commands = self.traces[index].commands.len();
             let (record, suspensions) = done.judge(&programs[index].name, commands)?;
             let kernels = commands as u64 + mixes_of(commands);
@@ -325,6 +344,19 @@ impl<'a> Experiment<'a> {
                     reports.map(|reports| Suspensions::between(reports, watched.seconds));
             }
             outcome.records[index] = Some(record);
+        }
+        if account {
+            let programs = indices.filter_map(|index| {
+                let program = &programs[index];
+                Some(account::Program {
+                    name: &program.name,
+                    class: if program.has_latency() { Class::Urgent } else { Class::Batch },
+                    open: program.load.is_some(),
+                    device_us: self.device_us(index),
+                    record: outcome.records[index].as_ref()?,
+                })
+            });
+            outcome.account = Some(done.account(&programs.collect::<Vec<_>>())?);
         }
         Ok(outcome)
     }
@@ -376,7 +408,8 @@ pub(crate) mod tests {
             Request { arrived_us: at, began_us: at, ended_us: at + ms * 1e3 }
         };
         let requests = latencies_ms.iter().enumerate().map(request).collect();
-        Record { pid: 1, trace: "t".into(), warm_up: 3, seconds, digest: "0".into(), requests }
+        let (trace, digest) = ("t".into(), "0".into());
+        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds, digest, requests }
     }
 
     #[test]

@@ -46,6 +46,19 @@ impl Head {
 struct Resident {
     head: Head,
     end: u64,
+    /// The moment at which it began to run, nanoseconds.
+    since: u64,
+}
+
+/// A time in which a kernel ran on the device without interruption, or in which running work was saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    /// `None` for saving.
+    pub(super) queue: Option<QueueIndex>,
+    pub(super) from: u64,
+    pub(super) to: u64,
+    /// The part of it in which the kernel was restored, which comes first.
+    pub(super) restored: u64,
 }
 
 /// The times of a device, nanoseconds. Busy, stalled and idle time sum up to the whole time.
@@ -74,11 +87,34 @@ pub(super) struct Device {
     now: u64,
     stalled_until: u64,
     times: DeviceTimes,
+    /// The ended times of kernels and of saving, if they are kept.
+    spans: Option<Vec<Span>>,
 }
 
 impl Device {
     pub(super) fn new(share: u32) -> Self {
         Self { share: share as usize, ..Self::default() }
+    }
+
+    /// Keeps the times of kernels and of saving.
+    pub(super) fn keep_spans(&mut self) {
+        self.spans = Some(Vec::new());
+    }
+
+    /// Returns the kept times up to now, in no order.
+    pub(super) fn take_spans(&mut self, now: u64) -> Vec<Span> {
+        self.advance(now);
+        let mut spans = self.spans.take().unwrap_or_default();
+        let running = self.residents.iter().map(|resident| self.span_of(resident));
+        spans.extend(running);
+        spans
+    }
+
+    /// Returns the time in which a resident ran so far.
+    fn span_of(&self, resident: &Resident) -> Span {
+        let restored = self.left_of(resident).1 / FINE;
+        let Resident { head, since, .. } = *resident;
+        Span { queue: Some(head.queue), from: since, to: self.now, restored }
     }
 
     pub(super) fn times(&mut self, now: u64) -> DeviceTimes {
@@ -102,6 +138,10 @@ impl Device {
             return *head;
         };
         let resident = self.residents.swap_remove(place);
+        let span = self.span_of(&resident);
+        if let Some(spans) = &mut self.spans {
+            spans.extend([span, Span { queue: None, from: now, to: now + save, restored: 0 }]);
+        }
         self.width -= u64::from(head.width);
         let (left, spent) = self.left_of(&resident);
         self.times.restored += spent / FINE;
@@ -133,6 +173,10 @@ impl Device {
         let mut place = 0;
         while let Some(resident) = self.residents.get(place) {
             if resident.end <= self.virtual_now {
+                let span = self.span_of(resident);
+                if let Some(spans) = &mut self.spans {
+                    spans.push(span);
+                }
                 self.times.restored += resident.head.restore;
                 self.width -= u64::from(resident.head.width);
                 ended.push(resident.head.queue);
@@ -154,7 +198,7 @@ impl Device {
             let head = first.remove();
             self.width += u64::from(head.width);
             let end = self.virtual_now + head.left + head.restore * FINE;
-            self.residents.push(Resident { head, end });
+            self.residents.push(Resident { head, end, since: now });
         }
     }
 

@@ -4,6 +4,7 @@ use super::case::{Case, Instance};
 use super::scheduler::{Policy, Scope};
 use super::simulation::Run;
 use super::workload::{Client, Model};
+use crate::account::Accounts;
 use crate::stats::{Samples, mean};
 use crate::table::{Column, Table, dash, number, value_name};
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub(crate) struct Figures {
     pub scheduler: Scope,
     pub model: Model,
     pub policies: Vec<PolicyFigures>,
+    /// The account of the device's time; `null` without the option.
+    pub account: Option<Accounts>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -223,6 +226,9 @@ impl Figures {
             out.push('\n');
             out += &policy.table();
         }
+        if let Some(accounts) = &self.account {
+            let _ = write!(out, "\n{accounts}");
+        }
         out
     }
 }
@@ -331,6 +337,7 @@ pub(super) mod tests {
             scheduler: Scope::Global,
             model: Model::default(),
             policies,
+            account: None,
         }
     }
 

@@ -8,8 +8,9 @@
 //! # Modules
 //! Input: `workload` (a file), `builtin`, `case` (a workload with its files), `hints` · random numbers:
 //! `distribution`, `arrivals`, `request` · simulation: `events`, `device`, `scheduler` (the connection to the
-//! policies), `simulation` · output: `figures`, `plot`.
+//! policies), `simulation` · output: `figures`, `plot`, `account` (of the device's time).
 
+mod account;
 mod arrivals;
 mod builtin;
 mod case;
@@ -89,6 +90,10 @@ pub struct PolicySimArgs {
     /// Another parameter of the model, as in a file; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     model: Vec<String>,
+    /// Account for the device's time: who used it, and why nobody did. Needs a workload with one device and
+    /// the global scheduler
+    #[arg(long)]
+    account: bool,
     /// Print JSON instead of tables
     #[arg(long)]
     json: bool,
@@ -119,16 +124,23 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     let case = args.case()?;
     let chosen = args.policies()?;
     let scope = args.scheduler;
+    if args.account {
+        account::check(&case, scope)?;
+    }
     args.plot.as_deref().map_or(Ok(()), ensure_writable)?;
     let start = Instant::now();
     let alone = alone(&case, args.seed);
     eprintln!("xbench: each client alone: {:.2} s", start.elapsed().as_secs_f64());
     let instances = case.instances();
     let mut policies = Vec::new();
+    let mut accounts = args.account.then(|| account::Collected::new(&case, args.seed));
     for policy in chosen {
         let setting = Setting { case: &case, instances: &instances, policy: &policy, scope, seed: args.seed };
         let start = Instant::now();
-        let run = setting.run();
+        let run = match &mut accounts {
+            Some(accounts) => accounts.run(&setting),
+            None => setting.run(),
+        };
         let seconds = start.elapsed().as_secs_f64();
         let figures = PolicyFigures::new(&case, &policy, &instances, &run, &alone);
         // The clock is only read for this line, which is not part of the figures.
@@ -148,6 +160,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
         scheduler: scope,
         model: case.workload.model.clone(),
         policies,
+        account: accounts.map(account::Collected::finish),
     };
     if let Some(path) = &args.plot {
         let picture = plot::svg(&figures).ok_or_else(|| {

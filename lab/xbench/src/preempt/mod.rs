@@ -235,7 +235,7 @@ impl PreemptArgs {
         };
         let mut command = match setting.save_us {
             None => Command::new(this),
-            Some(save_us) => gpu_sim(this, CuModel::Shared, save_us, &files.stats()),
+            Some(save_us) => gpu_sim(this, CuModel::Shared, save_us, &files.stats(), None),
         };
         command.args(part.words(Part::Session));
         run_program(command)

@@ -8,6 +8,7 @@
 //! follows the other.
 
 pub(crate) mod digest;
+pub(crate) mod launches;
 mod player;
 pub(crate) mod schedule;
 
@@ -20,6 +21,7 @@ use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use launches::Launches;
 use player::Player;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, Write};
@@ -68,6 +70,9 @@ pub struct ReplayArgs {
     /// Write every inference's times as JSON
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Write the time of each launch: 8 bytes, little endian, nanoseconds of the monotonic clock.
+    #[arg(long, value_name = "FILE", hide = true)]
+    launches: Option<PathBuf>,
     /// Print `ready`, wait for `start NS` on standard input, and end at `stop` or once every request is
     /// served.
     #[arg(long, hide = true)]
@@ -126,6 +131,8 @@ pub(crate) struct Record {
     pub pid: u32,
     pub trace: String,
     pub warm_up: u64,
+    /// The start of the measurement, nanoseconds of the monotonic clock.
+    pub start_ns: u64,
     /// Seconds in which requests arrived.
     pub seconds: f64,
     /// The device's digest after the last inference.
@@ -147,6 +154,11 @@ impl Record {
         self.warm_up + self.requests.len() as u64
     }
 
+    /// Returns the nanoseconds of the monotonic clock at a time of the record.
+    pub fn at_ns(&self, us: f64) -> u64 {
+        self.start_ns + (us * 1e3).round() as u64
+    }
+
     /// Returns the latencies in milliseconds, in the order of arrival.
     pub fn latencies_ms(&self) -> Vec<f64> {
         self.requests.iter().map(Request::latency_ms).collect()
@@ -160,7 +172,8 @@ impl Record {
 pub fn run(args: &ReplayArgs) -> Result<()> {
     let trace = Trace::load(&args.trace)?;
     let hip = Hip::load()?;
-    let mut player = Player::new(&hip, &trace, args.scale, args.stream == StreamKind::Null)?;
+    let launches = Launches::new(args.launches.is_some());
+    let mut player = Player::new(&hip, &trace, args.scale, args.stream == StreamKind::Null, launches)?;
     for _ in 0..WARM_UP {
         player.infer()?;
         player.check()?;
@@ -193,12 +206,16 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     }
     let record = Record {
         pid: std::process::id(),
+        start_ns: start,
         trace: trace.name.clone(),
         warm_up: player.requests() - requests.len() as u64,
         seconds: args.seconds,
         digest: player.check()?.text(),
         requests,
     };
+    if let Some(path) = &args.launches {
+        player.launches().write(path)?;
+    }
     if let Some(path) = &args.record {
         let text = serde_json::to_string(&record)?;
         write(path, &text)?;
@@ -278,7 +295,8 @@ mod tests {
     fn record(ended_ms: &[f64]) -> Record {
         let request = |ms: &f64| Request { arrived_us: 1000.0, began_us: 1500.0, ended_us: ms * 1e3 };
         let requests = ended_ms.iter().map(request).collect();
-        Record { pid: 1, trace: "t".into(), warm_up: 3, seconds: 2.0, digest: "0".into(), requests }
+        let (trace, digest) = ("t".into(), "0".into());
+        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds: 2.0, digest, requests }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! delays a framework.
 
 use super::digest::{Digest, EVERY, WORDS};
+use super::launches::Launches;
 use crate::clock::{now_ns, wait_until};
 use crate::hip::{DeviceBuffer, Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
@@ -38,11 +39,18 @@ pub(super) struct Player {
     memory: HostBuffer,
     expected: Digest,
     requests: u64,
+    launches: Launches,
 }
 
 impl Player {
     /// Loads kernels and memory on the first device; `scale` multiplies kernel times and gaps.
-    pub(super) fn new(hip: &Hip, trace: &Trace, scale: f64, null_stream: bool) -> Result<Self> {
+    pub(super) fn new(
+        hip: &Hip,
+        trace: &Trace,
+        scale: f64,
+        null_stream: bool,
+        launches: Launches,
+    ) -> Result<Self> {
         ensure!(
             hip.device_count()? > 0,
             "the HIP runtime sees no GPU; gpu-sim run -- starts a program on a simulated one"
@@ -66,7 +74,8 @@ impl Player {
         };
         let stream = if null_stream { hip.null_stream() } else { hip.stream()? };
         let memory = hip.host_malloc(WORDS * size_of::<u64>())?;
-        Ok(Self { kernels, stream, steps, scratch, memory, expected: Digest::default(), requests: 0 })
+        let expected = Digest::default();
+        Ok(Self { kernels, stream, steps, scratch, memory, expected, requests: 0, launches })
     }
 
     /// Runs one inference, ended by a synchronization of the stream.
@@ -84,9 +93,11 @@ impl Player {
                     self.stream.memset(scratch, 0, bytes)?;
                 }
             }
+            self.launches.note();
             if (index + 1) % EVERY == 0 {
                 let value = self.expected.mix();
                 self.kernels.mix(&self.stream, &self.memory, &self.memory, WORDS as u32, value)?;
+                self.launches.note();
             }
             spent = now_ns() - before;
         }
@@ -97,6 +108,10 @@ impl Player {
 
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    pub(super) fn launches(&self) -> &Launches {
+        &self.launches
     }
 
     /// Returns the number of inferences so far.

@@ -2,6 +2,7 @@
 
 use super::definition::{Check, Scenario};
 use super::simulated::Agreement;
+use crate::account::Accounts;
 use crate::experiment::{Mode, Outcome, Setup};
 use crate::replay::Record;
 use crate::simulated::CuModel;
@@ -86,6 +87,8 @@ pub(crate) struct Figures {
     pub(crate) modes: Vec<ModeFigures>,
     /// The comparison with simulation; `null` where the scenario is no workload of `xbench policy-sim`.
     pub(crate) agreement: Option<Agreement>,
+    /// The account of the device's time; `null` without the option.
+    pub(crate) account: Option<Accounts>,
 }
 
 impl Figures {
@@ -118,6 +121,7 @@ impl Figures {
             seconds: setup.seconds,
             modes,
             agreement: None,
+            account: None,
         })
     }
 
@@ -167,6 +171,9 @@ impl Figures {
         if let Some(agreement) = &self.agreement {
             text.push('\n');
             text += &agreement.table();
+        }
+        if let Some(accounts) = &self.account {
+            let _ = write!(text, "\n{accounts}");
         }
         text
     }

@@ -34,7 +34,8 @@ pub(super) struct Common {
 }
 
 impl Common {
-    pub(super) fn experiment<'a>(&'a self, scenario: &'a Scenario) -> Result<Experiment<'a>> {
+    /// Returns the experiment of a scenario; with `account` it accounts for the device's time.
+    pub(super) fn experiment<'a>(&'a self, scenario: &'a Scenario, account: bool) -> Result<Experiment<'a>> {
         Experiment::new(Setup {
             name: scenario.name,
             programs: &scenario.programs,
@@ -45,6 +46,7 @@ impl Common {
             alone_seconds: ALONE_SECONDS,
             seed: self.seed,
             seed_step: SEED_STEP,
+            account,
         })
     }
 }
@@ -66,5 +68,7 @@ pub(super) fn measure(
     modes.extend(policies.iter().cloned().chain(own).map(|policy| Mode::Policy(policy, level)));
     let results = experiment.run(modes, |_, _, _| Ok(()))?;
     let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();
-    Figures::new(scenario, &experiment.setup, level, device_us, &results)
+    let mut figures = Figures::new(scenario, &experiment.setup, level, device_us, &results)?;
+    figures.account = experiment.accounts(&results);
+    Ok(figures)
 }

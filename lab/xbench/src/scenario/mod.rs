@@ -41,6 +41,9 @@ pub struct ScenarioArgs {
     level: u8,
     #[command(flatten)]
     common: Common,
+    /// Account for the device's time: who used it in each mode, and why nobody did
+    #[arg(long)]
+    account: bool,
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -69,7 +72,7 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
     args.json.as_deref().map_or(Ok(()), ensure_writable)?;
     let mut all = Vec::new();
     for scenario in wanted {
-        let experiment = args.common.experiment(scenario)?;
+        let experiment = args.common.experiment(scenario, args.account)?;
         // Only the comparison with simulation uses the mode at one priority, for programs with a latency.
         let equal = scenario.programs.iter().any(|program| program.has_latency());
         let mut figures = measure(scenario, &experiment, args.level, equal, &policies)?;

@@ -74,7 +74,7 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     let mut points = Vec::new();
     for prepare_us in lengths {
         let scenario = scenario(prepare_us);
-        let figures = measure(&scenario, &args.common.experiment(&scenario)?, args.level, false, &[])?;
+        let figures = measure(&scenario, &args.common.experiment(&scenario, false)?, args.level, false, &[])?;
         points.push(Point { prepare_us, figures });
     }
     let checks = checks(&points).context("a mode is missing")?;

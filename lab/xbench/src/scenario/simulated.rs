@@ -272,7 +272,8 @@ pub(super) mod tests {
     pub(crate) fn setup(gpu: &GpuArgs) -> Setup<'_> {
         let (programs, traces, seconds) = (&[][..], Path::new(""), 10.0);
         let (alone_seconds, seed_step) = (10.0, 1000);
-        Setup { name: "x", programs, traces, gpu, blocks: 1, seconds, alone_seconds, seed: 1, seed_step }
+        let (blocks, seed, account) = (1, 1, false);
+        Setup { name: "x", programs, traces, gpu, blocks, seconds, alone_seconds, seed, seed_step, account }
     }
 
     #[test]
@@ -326,6 +327,7 @@ pub(super) mod tests {
             seconds: 10.0,
             modes,
             agreement: None,
+            account: None,
         };
         let agreement = Agreement::new(scenario, &figures, setup(&gpu())).unwrap();
         let [(name, call)] = &agreement.call_us[..] else { panic!("{agreement:?}") };

@@ -33,9 +33,12 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     let files = RunFiles(&args.dir);
     let session: Session = read_json(&files.session())?;
     let this = this_program()?;
-    let server = session.policy.as_ref();
-    let server = server
-        .map(|policy| process::Program::server(&this.with_file_name("xserver"), policy, &files.socket()));
+    let server = session.policy.clone().map(|mut words| {
+        if session.account {
+            words.extend(["--decisions".to_owned(), files.decisions().display().to_string()]);
+        }
+        process::Program::server(&this.with_file_name("xserver"), &words, &files.socket())
+    });
     let server = server.transpose()?;
     let start = |program| Ok((program, start(&this, &session, program, files)?));
     let mut programs = session.parts.iter().map(start).collect::<Result<Vec<_>>>()?;
@@ -86,6 +89,9 @@ fn start(this: &Path, session: &Session, program: &Program, files: RunFiles<'_>)
         }
     } else {
         command.args(["--think-us", &program.think_us.to_string()]);
+    }
+    if session.account {
+        command.arg("--launches").arg(files.launches(name));
     }
     if session.policy.is_some() {
         command

@@ -10,6 +10,7 @@ mod inner;
 
 pub use inner::{SessionArgs, run};
 
+use crate::account::{self, RunAccount};
 use crate::files::{RunFiles, read, read_json, scratch, write_json};
 use crate::library_log::{Counts, complaints};
 use crate::process;
@@ -37,6 +38,9 @@ pub(crate) struct Session {
     pub(crate) seconds: f64,
     /// The policy of the `xserver` and its options on the command line; `None` without server and library.
     pub(crate) policy: Option<Vec<String>>,
+    /// True if device, server and programs write what the account of the device's time needs.
+    #[serde(default)]
+    pub(crate) account: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -103,7 +107,8 @@ impl Session {
             let scratch = scratch()?;
             let files = RunFiles(scratch.path());
             write_json(&files.session(), self)?;
-            let mut command = gpu_sim(this, gpu.cu_model, gpu.save_us, &files.stats());
+            let timeline = self.account.then(|| files.timeline());
+            let mut command = gpu_sim(this, gpu.cu_model, gpu.save_us, &files.stats(), timeline.as_deref());
             command.arg("session").arg("--dir").arg(files.0);
             process::run(command).with_context(|| name.to_owned())?;
             let device: DeviceStats = read_json(&files.stats())?;
@@ -170,6 +175,11 @@ impl Done {
         Ok((record, suspensions))
     }
 
+    /// Accounts for the device's time. The programs are those of the session, in its order.
+    pub(crate) fn account(&self, programs: &[account::Program<'_>]) -> Result<RunAccount> {
+        RunAccount::read(self.files(), programs, self.scheduled).with_context(|| self.name.clone())
+    }
+
     pub(crate) fn watched(&self) -> Result<Watched> {
         read_json(&self.files().watched())
     }
@@ -190,7 +200,8 @@ mod tests {
             let request = Request { arrived_us: 0.0, began_us: 0.0, ended_us: 1.0 };
             let digest = Digest::of(digest_of, 16).text();
             let requests = vec![request; requests];
-            let record = Record { pid: 1, trace: "t".into(), warm_up: 3, seconds: 1.0, digest, requests };
+            let trace = "t".into();
+            let record = Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds: 1.0, digest, requests };
             write_json(&done.files().record("high"), &record).unwrap();
             write(&done.files().log("high"), log).unwrap();
             done.judge("high", 16).map(|(_, suspensions)| suspensions).map_err(|error| format!("{error:#}"))

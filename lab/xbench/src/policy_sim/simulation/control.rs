@@ -1,6 +1,7 @@
 //! Reports to the scheduler, and the effects of its decisions.
 
 use super::Simulation;
+use crate::account::What;
 use crate::policy_sim::device::FINE;
 use crate::policy_sim::events::Event;
 use crate::policy_sim::scheduler::Permission;
@@ -14,6 +15,7 @@ impl Simulation<'_> {
         self.keep_seen(index);
         let reported = self.hears_ready(self.queues[index].entity);
         self.queues[index].ready = true;
+        self.log.works(self.now, self.queues[index].entity);
         self.scheduler.ready(index, self.now);
         if reported { self.report() } else { 0 }
     }
@@ -28,6 +30,10 @@ impl Simulation<'_> {
         let queue = &mut self.queues[index];
         queue.ready = false;
         queue.idle_since = self.now;
+        let entity = queue.entity;
+        if !self.queues[self.entities[entity].queues.clone()].iter().any(|queue| queue.ready) {
+            self.log.idle(self.now, entity, self.now.saturating_add(self.scheduler.linger(entity)));
+        }
         self.scheduler.idle(index, self.now);
         if reported { self.report() } else { 0 }
     }
@@ -75,6 +81,7 @@ impl Simulation<'_> {
         let queues = entity.queues.clone();
         if before.run != permission.run {
             entity.epoch = entity.epoch.wrapping_add(1);
+            self.log.of(self.now, index, |index| What::Permission(index, permission.run));
         }
         if before.run && !permission.run {
             if self.queues[queues.clone()].iter().any(|queue| queue.ready) {
@@ -128,7 +135,8 @@ impl Simulation<'_> {
             let Some(head) = queue.head.filter(|_| queue.on_device) else { continue };
             let state = &mut self.devices[queue.device];
             queue.head = Some(state.device.leave(self.now, &head, self.costs.save, self.costs.restore));
-            queue.on_device = false;
+            (queue.on_device, queue.evicted) = (false, true);
+            self.log.of(self.now, queue.entity, |index| What::Evicted(index, true));
             state.changed = true;
         }
     }

@@ -1,6 +1,7 @@
 //! Programs: requests arrive, are prepared, launched and completed.
 
 use super::{Entity, Lane, Simulation};
+use crate::account::What;
 use crate::policy_sim::device::Head;
 use crate::policy_sim::events::Event;
 
@@ -43,6 +44,9 @@ impl Simulation<'_> {
         let before = busy + request.prepare + request.steps[0].gap;
         let announced = request.announced.map(|after| self.now + busy + after);
         (lane.request, lane.next) = (Some(request), 0);
+        for queue in lane.queues.clone() {
+            self.log.begins(self.now, self.queues[queue].entity, false);
+        }
         match before {
             0 => self.submit(index),
             _ => self.events.push(self.now + before, Event::Submit(index as u32)),
@@ -61,6 +65,7 @@ impl Simulation<'_> {
         let lane = &mut self.lanes[index];
         let Some(request) = &lane.request else { return };
         let wait_each = self.clients[lane.client].wait_each;
+        let (first, before) = (lane.next == 0, lane.outstanding);
         let mut gap = None;
         loop {
             let step = request.steps[lane.next];
@@ -82,7 +87,13 @@ impl Simulation<'_> {
             }
         }
         let lane = &self.lanes[index];
+        let count = (lane.outstanding - before) / lane.queues.len().max(1);
         for queue in lane.queues.clone() {
+            let entity = self.queues[queue].entity;
+            if first {
+                self.log.begins(self.now, entity, true);
+            }
+            self.log.of(self.now, entity, |index| What::Launched(index, count as u32));
             let report = self.turn_ready(queue);
             self.keep_busy(index, report);
             self.launch(queue);
@@ -130,6 +141,7 @@ impl Simulation<'_> {
             }
             queue.launched_ns += step.duration;
             queue.launched.push_back((*step, from));
+            self.log.of(from, queue.entity, |index| What::Arrived(index, 1));
             queue.pending.pop_front();
         }
         self.show(index);
@@ -150,6 +162,9 @@ impl Simulation<'_> {
             (None, None) => return,
         };
         (queue.head, queue.on_device) = (Some(head), true);
+        if std::mem::take(&mut queue.evicted) {
+            self.log.of(self.now, queue.entity, |index| What::Evicted(index, false));
+        }
         let state = &mut self.devices[queue.device];
         state.device.enter(head);
         state.changed = true;
@@ -160,6 +175,7 @@ impl Simulation<'_> {
         (queue.head, queue.on_device) = (None, false);
         let Some((step, _)) = queue.launched.pop_front() else { return };
         queue.launched_ns -= step.duration;
+        self.log.of(self.now, queue.entity, |index| What::Ended(index, 1));
         let index_of_lane = queue.lane;
         self.launch(index);
         // Work that was launched before a suspension at level 1 continues.
@@ -195,6 +211,7 @@ impl Simulation<'_> {
         let owner = lane.client as u32;
         self.queues[last].note_empty();
         for queue in lane.queues.clone() {
+            self.log.of(self.now, self.queues[queue].entity, |index| What::Request(index, false));
             let report = self.turn_idle(queue);
             self.keep_busy(index, report);
         }

@@ -9,8 +9,10 @@
 
 mod control;
 mod hosts;
+mod log;
 mod notifications;
 
+use crate::account::Change;
 use crate::policy_sim::arrivals::Source;
 use crate::policy_sim::case::{Case, Instance};
 use crate::policy_sim::device::{Device, DeviceTimes, FINE, Head};
@@ -20,6 +22,7 @@ use crate::policy_sim::request::{Recipe, Request, Step};
 use crate::policy_sim::scheduler::{Permission, Policy, Scheduler, Scope};
 use crate::policy_sim::workload::{Dispatch, Model};
 use crate::random::{Purpose, Random};
+use log::Log;
 use notifications::Seen;
 use protocol::bounds::Priority;
 use protocol::operation::Window;
@@ -81,6 +84,8 @@ struct Queue {
     head: Option<Head>,
     /// True if the device has the head, which is not so after an eviction.
     on_device: bool,
+    /// True from an eviction until the device has the queue again.
+    evicted: bool,
     /// True if the scheduler counts it as ready.
     ready: bool,
     /// The moment at which it was last seen to be idle.
@@ -208,12 +213,27 @@ struct Simulation<'a> {
     /// Buffers that are kept for reuse.
     ended: Vec<u32>,
     permissions: Vec<Permission>,
+    log: Log,
 }
 
 impl Setting<'_> {
     pub fn run(&self) -> Run {
-        let end = nanos(self.case.workload.duration_s * 1e6);
+        self.simulate(Simulation::new(self)).0
+    }
+
+    /// Runs, and returns the changes for the account of the device's time as well, in which a program is an
+    /// entity.
+    pub fn run_with_changes(&self) -> (Run, Vec<Change>) {
         let mut simulation = Simulation::new(self);
+        let instance = |entity: &Entity| self.instances[entity.client];
+        let urgent = |entity: &Entity| self.case.client(instance(entity)).is_critical();
+        simulation.log = Log::new(simulation.entities.iter().map(urgent).collect());
+        simulation.devices.iter_mut().for_each(|state| state.device.keep_spans());
+        self.simulate(simulation)
+    }
+
+    fn simulate(&self, mut simulation: Simulation<'_>) -> (Run, Vec<Change>) {
+        let end = nanos(self.case.workload.duration_s * 1e6);
         simulation.start();
         while let Some((at, what)) = simulation.events.pop(end) {
             simulation.now = at;
@@ -300,6 +320,7 @@ impl<'a> Simulation<'a> {
             rivals,
             ended: Vec::new(),
             permissions: Vec::new(),
+            log: Log::default(),
         }
     }
 
@@ -390,7 +411,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    fn finish(mut self, end: u64) -> Run {
+    fn finish(mut self, end: u64) -> (Run, Vec<Change>) {
         for (index, queue) in self.queues.iter().enumerate() {
             let (Some(head), Some((step, _))) = (queue.head, queue.launched.front()) else { continue };
             let device = &mut self.devices[queue.device].device;
@@ -405,13 +426,17 @@ impl<'a> Simulation<'a> {
             client.run.unfinished.extend(client.waiting.iter().map(|request| end - request.arrived));
             client.run
         };
-        Run {
+        let run = Run {
             time: end,
             clients: self.clients.into_iter().map(unfinished).collect(),
             devices: self.devices.iter_mut().map(|state| state.device.times(end)).collect(),
             decisions: self.decisions,
             events: self.event_count,
+        };
+        for span in self.devices.iter_mut().flat_map(|state| state.device.take_spans(end)) {
+            self.log.span(span, |queue| self.queues[queue as usize].entity);
         }
+        (run, self.log.finish(end))
     }
 }
 
@@ -427,6 +452,7 @@ impl Queue {
             launched_ns: 0,
             head: None,
             on_device: false,
+            evicted: false,
             ready: false,
             idle_since: 0,
             emptied: 0,
