@@ -15,10 +15,11 @@
 //! Always set: the owner of a process may change its nice value at any time, and no event tells of it.
 //!
 //! # Parameters, wake-ups
-//! None. A program of high nice value can starve as long as another one has work, unless
-//! `XSCHED_STARVATION_MS` is set.
+//! Gaps, their counters and wake-ups are as under HPF. A program of high nice value can starve as
+//! long as another one has work, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::policy::{Input, Policy, Ranking};
+use crate::parameter::{GAPS, Parameter, Values};
+use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
 
@@ -26,15 +27,23 @@ use protocol::time::Time;
 pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has nice value {}", first(its)))
     .comparing(|its, own| NICE.is(&own).then(|| format!("has nice value {} < {}", first(its), first(own))));
 
-/// Lowest nice value first; see the head of this file. It keeps no state.
+pub(crate) const PARAMETERS: &[Parameter] = &[GAPS];
+
+/// Lowest nice value first; see the head of this file.
 #[derive(Debug, Default)]
-pub struct Chpf;
+pub struct Chpf {
+    linger: Linger,
+}
 
 impl Policy for Chpf {
+    fn configure(&mut self, values: &Values) {
+        self.linger = values.linger();
+    }
+
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         for (index, entity) in input.members() {
             let nice = i64::from(entity.process.nice);
-            rankings[index] = Ranking::new(-nice, NICE.number(nice));
+            rankings[index] = Ranking { linger: self.linger, ..Ranking::new(-nice, NICE.number(nice)) };
         }
         None
     }

@@ -1,7 +1,8 @@
 //! The engine: a status goes in, operations come out. It runs the policies and everything that is common to
 //! them.
 
-use crate::parameter::Values;
+use crate::lingers::{GapCounts, Lingers};
+use crate::parameter::{GAPS, Values};
 use crate::policy::{Input, Policy, Ranking, Scope};
 use crate::reason::PRIORITY;
 use crate::registry::Row;
@@ -71,12 +72,14 @@ struct PolicyBinding {
     policy: Box<dyn Policy>,
     /// The indices of the entities on its devices.
     members: Vec<usize>,
+    /// The gaps that were learnt for it.
+    gaps: GapCounts,
 }
 
 impl PolicyBinding {
     fn new(device: Option<DeviceId>, choice: Choice) -> Self {
         let policy = choice.policy();
-        Self { device, choice, policy, members: Vec::new() }
+        Self { device, choice, policy, members: Vec::new(), gaps: GapCounts::default() }
     }
 
     /// Applies a choice. The same policy keeps its state and takes the parameters; another policy starts
@@ -86,8 +89,18 @@ impl PolicyBinding {
             self.policy.configure(&choice.values);
         } else {
             self.policy = choice.policy();
+            self.gaps = GapCounts::default();
         }
         self.choice = choice;
+    }
+
+    /// Returns the counters of the policy, and of the gaps if it can use them.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let mut counters = self.policy.counters();
+        if self.choice.row.parameters.contains(&GAPS) {
+            counters.extend(self.gaps.named());
+        }
+        counters
     }
 }
 
@@ -126,6 +139,7 @@ pub struct Engine {
     starvation: Starvation,
     entities: SchedEntities,
     accounting: RuntimeAccounting,
+    lingers: Lingers,
     /// The last power reading of each device.
     meters: Vec<(DeviceId, u64, Time)>,
     power: Vec<Option<(u64, Time)>>,
@@ -137,8 +151,9 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// The time for which an idle queue still counts as ready, unless a policy asks for more
-    /// ([`Ranking::linger`]).
+    /// The time for which an idle queue still counts as ready, unless a policy asks for another
+    /// ([`Ranking::linger`]). It is about what a switch to others and back costs: handing the devices over twice,
+    /// and the work in flight of the others ([`protocol::operation::Window::OWN`]).
     pub const LINGER: Duration = Duration::from_micros(200);
 
     /// Creates an engine with a new policy. With a linger of zero no queue lingers, whatever the policies ask
@@ -150,6 +165,7 @@ impl Engine {
             starvation: Starvation::default(),
             entities: SchedEntities::default(),
             accounting: RuntimeAccounting::default(),
+            lingers: Lingers::default(),
             meters: Vec::new(),
             power: Vec::new(),
             rules: Vec::new(),
@@ -199,6 +215,7 @@ impl Engine {
     /// Forgets the last decision, because another decider has been in charge since then.
     pub fn forget_decision(&mut self) {
         self.accounting.forget();
+        self.lingers.forget();
         self.starvation.forget();
     }
 
@@ -227,7 +244,7 @@ impl Engine {
 
     /// Returns the counters of the policies, in the order of [`Engine::choices`].
     pub fn counters(&self) -> impl ExactSizeIterator<Item = (Option<DeviceId>, Vec<(&'static str, u64)>)> {
-        self.bindings.iter().map(|binding| (binding.device, binding.policy.counters()))
+        self.bindings.iter().map(|binding| (binding.device, binding.counters()))
     }
 
     /// Returns the contest for a device: devices of [`SchedEntities::devices`] with the same number count as
@@ -246,10 +263,12 @@ impl Engine {
         /// The permission of an entity that the policy forgot to rank: it must not wait for ever.
         const FORGOTTEN: Permit =
             Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
-        let last_linger = |index, id| self.accounting.linger(index, id);
-        let settles = self.entities.gather(status, now, self.linger, &last_linger);
+        let (lingers, fixed) = (&mut self.lingers, self.linger);
+        let mut linger = |index, id, course| lingers.of(index, id, course, fixed);
+        let settles = self.entities.gather(status, now, &mut linger);
         self.accounting.charge(self.entities.all_mut(), now);
         self.assign();
+        self.count_gaps();
         let mut wake = settles;
         let meter = |device: &DeviceId| {
             let meter = self.meters.iter().find(|(known, ..)| known == device);
@@ -292,7 +311,8 @@ impl Engine {
             let lingers = uses.map(|used| self.rankings[self.rules[used.device].0][index].linger);
             lingers.min().unwrap_or_default()
         };
-        self.accounting.note(all, &self.permits, linger, now);
+        self.lingers.note(all, linger);
+        self.accounting.note(all, &self.permits, now);
         self.operations.clear();
         let entities = all.iter().zip(&self.permits);
         self.operations
@@ -300,6 +320,15 @@ impl Engine {
         // A wake-up that is not in the future would repeat without end.
         let wake = wake.map(|wake| wake.max(Time(now.0.saturating_add(1))));
         Decision { operations: &self.operations, wake }
+    }
+
+    /// Counts what was learnt for the policies of the entities' first devices.
+    fn count_gaps(&mut self) {
+        let (entities, rules, bindings) = (&self.entities, &self.rules, &mut self.bindings);
+        self.lingers.count(entities.all(), |index, counts| {
+            let first = entities.uses(&entities.all()[index]).first();
+            bindings[first.map_or(0, |used| rules[used.device].0)].gaps.add(counts);
+        });
     }
 
     /// Assigns the devices to the bindings, and the entities to the bindings of their devices.

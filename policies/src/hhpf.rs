@@ -13,12 +13,13 @@
 //! "All devices" are those that this policy rules: a device with a policy of its own is left to that policy.
 //!
 //! # Parameters, wake-ups
-//! None. An entity of low priority can starve as long as a higher one has work anywhere, unless
-//! `XSCHED_STARVATION_MS` is set.
+//! Gaps, their counters and wake-ups are as under HPF. An entity of low priority can starve as
+//! long as a higher one has work anywhere, unless `XSCHED_STARVATION_MS` is set.
 //!
 //! [`Priority::NO_EXECUTE`]: protocol::bounds::Priority::NO_EXECUTE
 
 use crate::hpf::Hpf;
+use crate::parameter::Values;
 use crate::policy::{Input, Policy, Ranking, Scope};
 use protocol::time::Time;
 
@@ -27,6 +28,10 @@ use protocol::time::Time;
 pub struct Hhpf(Hpf);
 
 impl Policy for Hhpf {
+    fn configure(&mut self, values: &Values) {
+        self.0.configure(values);
+    }
+
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         self.0.rank(input, rankings)
     }

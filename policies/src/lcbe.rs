@@ -43,6 +43,10 @@
 //! did not, and `withdrawn` if it was not expected any more or the entity had gone; `refused`, windows for
 //! which the budget was spent; `wasted-us`, the time of those missed and withdrawn, in microseconds.
 //!
+//! # Gaps
+//! An idle entity keeps its devices for as long as its earlier gaps suggest (`gaps`), as under HPF, with the
+//! counters of HPF. With slices it keeps them for 200 µs.
+//!
 //! # Parameters, wake-ups
 //! It wakes up when a device has to be cleared or given back, and when a slice ends for which another entity
 //! waits. Hints of a slice are not used. At level 3, where taking a device away is fast, `lead-us` can be
@@ -54,9 +58,9 @@ mod class;
 mod expectation;
 mod order;
 
-use crate::parameter::{CRITICAL_ABOVE, Parameter, Values, parameter};
+use crate::parameter::{CRITICAL_ABOVE, GAPS, Parameter, Values, parameter};
 use crate::per_entity::PerEntity;
-use crate::policy::{Input, Policy, Ranking};
+use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::{earlier, micros};
@@ -116,6 +120,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "1: arrivals of work are learnt, and used where nothing is hinted; 0: they are not"),
     parameter!("method" in (0.0, 2.0), default PATTERN,
         "accepted for old scripts, without effect: a repeating pattern (1) is always learnt"),
+    GAPS,
 ];
 
 /// The number of the only method of learning.
@@ -138,6 +143,7 @@ pub struct Lcbe {
     slices: Slices,
     order: Order,
     entries: PerEntity<Entry>,
+    linger: Linger,
 }
 
 /// State of an entity.
@@ -168,6 +174,8 @@ impl Policy for Lcbe {
     fn configure(&mut self, values: &Values) {
         self.keeper.configure(settings(values));
         self.slices = slices(values);
+        // Within a slice a gap costs the entity itself.
+        self.linger = if self.slices.first.is_zero() { values.linger() } else { Linger::Fixed };
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
@@ -203,8 +211,8 @@ impl Policy for Lcbe {
                 Some(expected) => EXPECTED.number(micros(expected.since(now)) - micros(now.since(expected))),
                 None => CLASS.number(class),
             };
-            rankings[index] =
-                Ranking { reserves: reserves.is_some(), ..Ranking::new(class * STRIDE, reason) };
+            let ranking = Ranking::new(class * STRIDE, reason);
+            rankings[index] = Ranking { reserves: reserves.is_some(), linger: self.linger, ..ranking };
         }
         self.keeper.end(now);
         for (index, entity) in input.members() {

@@ -12,7 +12,8 @@
 //!
 //! # Modules
 //! * `engine` takes a status and returns operations. It uses `resolve` (ranks to permissions, with `jobs`), `starvation`
-//!   (the guard against it) and `runtime_accounting` (the time that each entity ran).
+//!   (the guard against it), `runtime_accounting` (the time that each entity ran) and `lingers` (for how long an idle
+//!   entity counts as ready, by what `gaps` learns).
 //! * `sched_entity` is what policies rank, `policy` their contract, `per_entity` their memory between decisions.
 //! * Each policy has one file. `slice` holds the accounts of those with slices, `round_robin` and `virtual_runtime` the
 //!   rules that several of these share, `deadline` that of the policies by deadline.
@@ -37,12 +38,14 @@ mod explanation;
 mod fair;
 pub mod forecast;
 mod gang;
+mod gaps;
 mod hhpf;
 mod hpf;
 mod jobs;
 mod kedf;
 mod lax;
 mod lcbe;
+mod lingers;
 mod mlfq;
 pub mod named;
 pub mod parameter;
@@ -68,5 +71,5 @@ pub use engine::{Choice, Decision, Engine};
 pub use explanation::explain;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use per_entity::PerEntity;
-pub use policy::{Input, Policy, Ranking, Scope};
+pub use policy::{Input, Linger, Policy, Ranking, Scope};
 pub use sched_entity::{DeviceUse, EntityQueue, SchedEntities, SchedEntity};

@@ -1,5 +1,6 @@
 //! The parameters of policies.
 
+use crate::policy::Linger;
 use std::fmt;
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub(crate) use parameter;
 /// The priority above which work is critical, for the policies that know such work.
 pub(crate) const CRITICAL_ABOVE: Parameter = parameter!("critical-above" in (-255.0, 255.0), default 0.0,
     "entities of a higher priority are critical, the others best effort");
+
+/// The choice between learnt and fixed lingers, for the policies by priority that have no slices.
+pub(crate) const GAPS: Parameter = parameter!("gaps" in (0.0, 1.0), default 1.0,
+    "1: an idle entity keeps its devices for as long as its earlier gaps suggest; 0: for 200 µs");
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]
@@ -105,6 +110,11 @@ impl Values {
     /// Returns the value of a parameter that counts microseconds.
     pub fn micros(&self, name: &str) -> Duration {
         Duration::from_secs_f64(self.get(name) / 1e6)
+    }
+
+    /// Returns the linger that the value of [`GAPS`] chooses.
+    pub(crate) fn linger(&self) -> Linger {
+        if self.get(GAPS.name) >= 0.5 { Linger::Learnt } else { Linger::Fixed }
     }
 
     /// Returns all parameters, in the order of the row.

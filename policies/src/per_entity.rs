@@ -53,6 +53,20 @@ impl<T: Default> PerEntity<T> {
         found.map(|index| &self.entries[index])
     }
 
+    /// Returns the value of an entity to change it, if it was among the last. The index is tried first.
+    pub fn get_mut(&mut self, index: usize, entity: EntityId) -> Option<&mut T> {
+        let found = match self.ids.get(index) {
+            Some(id) if *id == entity => Some(index),
+            _ => find(&self.ids, self.sorted, entity),
+        };
+        found.map(|index| &mut self.entries[index])
+    }
+
+    /// Returns all values, in the order of the last entities.
+    pub fn values_mut(&mut self) -> &mut [T] {
+        &mut self.entries
+    }
+
     /// Drops all values.
     pub fn clear(&mut self) {
         self.ids.clear();
@@ -89,7 +103,7 @@ mod tests {
         let queues = Queues::try_from(ids.iter().map(status).collect::<Vec<_>>()).unwrap();
         let status = Status::Local { pid: Pid(1), hints: ProcessHints::default(), queues };
         let mut entities = SchedEntities::default();
-        entities.gather(&status, Time(1), Duration::ZERO, &|_, _| Duration::ZERO);
+        entities.gather(&status, Time(1), &mut |_, _, _| Duration::ZERO);
         entities
     }
 

@@ -46,9 +46,8 @@ pub struct Ranking {
     pub range: Option<(i64, i64)>,
     /// The work that a limited entity may have in flight.
     pub window: Window,
-    /// The time for which the entity keeps its devices without work, in case more comes, if that is longer
-    /// than the default.
-    pub linger: Duration,
+    /// The time for which the entity keeps its devices without work, in case more comes.
+    pub linger: Linger,
     /// The reason why the device is withheld from the entity, also while no other wants it. Not to be
     /// combined with a range.
     pub throttle: Option<Throttle>,
@@ -63,7 +62,7 @@ impl Ranking {
     /// Creates a ranking without anything but a rank.
     pub fn new(rank: i64, reason: RankReason) -> Self {
         let (lead, range, throttle, job) = (None, None, None, None);
-        let (window, linger) = (Window::OWN, Duration::ZERO);
+        let (window, linger) = (Window::OWN, Linger::Fixed);
         Self { rank, reason, lead, range, window, linger, throttle, job, reserves: false }
     }
 
@@ -74,8 +73,21 @@ impl Ranking {
     /// about a window, which the next entity has in flight when the owner comes back.
     pub fn with_slices(self, shortest: Duration) -> Self {
         let window = Window::at_most(shortest / TURN_PARTS);
-        Self { window, linger: window.time().unwrap_or_default(), ..self }
+        Self { window, linger: window.time().map_or(Linger::Fixed, Linger::AtLeast), ..self }
     }
+}
+
+/// The time for which an entity keeps its devices without work. On several devices with different policies the
+/// first of these counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Linger {
+    /// The fixed time of the engine.
+    #[default]
+    Fixed,
+    /// A time that follows from the entity's gaps; the fixed one while too little is known of them.
+    Learnt,
+    /// This time, but no shorter than the fixed one.
+    AtLeast(Duration),
 }
 
 /// The part of a slice that may be in flight at its end, and that may pass without work: one of so many.

@@ -114,7 +114,7 @@ impl Policy for Power {
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         if self.budget_mw <= 0.0 {
-            return Hpf.rank(input, rankings);
+            return Hpf::default().rank(input, rankings);
         }
         let now = input.now;
         self.hear(input);

@@ -8,7 +8,7 @@ use crate::edf::{self, Edf};
 use crate::fair::{self, Fair};
 use crate::gang::{self, Gang};
 use crate::hhpf::Hhpf;
-use crate::hpf::Hpf;
+use crate::hpf::{self, Hpf};
 use crate::kedf::{self, Kedf};
 use crate::lax::Lax;
 use crate::lcbe::{self, Lcbe};
@@ -67,11 +67,11 @@ pub const POLICIES: &[Row] = &[
                       is suspended.",
         advice: "For an urgent service beside batch work whose priorities are known. Not where urgent work \
                  never ends and the others must still make progress: set XSCHED_STARVATION_MS, or use FAIR.",
-        parameters: &[],
+        parameters: hpf::PARAMETERS,
         reasons: &[PRIORITY],
         goes_by_priority: true,
         conserves_work: true,
-        new: || Box::new(Hpf),
+        new: || Box::<Hpf>::default(),
     },
     Row {
         kind: PolicyKind::Hhpf,
@@ -80,7 +80,7 @@ pub const POLICIES: &[Row] = &[
         advice: "Where urgent work on one device suffers from other work on another, because they share \
                  memory, a link or power. Not where devices are independent: HPF leaves none of them idle \
                  beside waiting work.",
-        parameters: &[],
+        parameters: hpf::PARAMETERS,
         reasons: &[PRIORITY],
         goes_by_priority: true,
         conserves_work: false,
@@ -93,11 +93,11 @@ pub const POLICIES: &[Row] = &[
         advice: "Where nice values are set already and should hold for the GPU as well. Not in one process \
                  (the local scheduler), where all queues have the same value, and not where a program needs \
                  queues of different priority: use HPF.",
-        parameters: &[],
+        parameters: chpf::PARAMETERS,
         reasons: &[chpf::NICE],
         goes_by_priority: true,
         conserves_work: true,
-        new: || Box::new(Chpf),
+        new: || Box::<Chpf>::default(),
     },
     Row {
         kind: PolicyKind::Up,

@@ -2,9 +2,8 @@
 
 use crate::per_entity::PerEntity;
 use crate::sched_entity::SchedEntity;
-use protocol::operation::{EntityId, Permit};
+use protocol::operation::Permit;
 use protocol::time::Time;
-use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
@@ -12,8 +11,6 @@ struct Entry {
     permitted: bool,
     /// True if it counted as having work then.
     ready: bool,
-    /// The time for which the policies let it linger.
-    linger: Duration,
 }
 
 /// The permissions of the last decision, and its time.
@@ -47,22 +44,10 @@ impl RuntimeAccounting {
         }
     }
 
-    /// Returns the time for which the last decision lets an entity linger.
-    pub fn linger(&self, index: usize, entity: EntityId) -> Duration {
-        self.entries.get(index, entity).map_or(Duration::ZERO, |entry| entry.linger)
-    }
-
-    /// Stores a decision, and the time for which each entity may linger.
-    pub fn note(
-        &mut self,
-        entities: &[SchedEntity],
-        permits: &[Permit],
-        linger: impl Fn(usize) -> Duration,
-        now: Time,
-    ) {
+    /// Stores a decision.
+    pub fn note(&mut self, entities: &[SchedEntity], permits: &[Permit], now: Time) {
         for (index, entry) in self.entries.align(entities).iter_mut().enumerate() {
-            *entry =
-                Entry { permitted: permits[index].run, ready: entities[index].ready, linger: linger(index) };
+            *entry = Entry { permitted: permits[index].run, ready: entities[index].ready };
         }
         // A clock that goes back must not make a time count twice.
         self.at = self.at.max(now);

@@ -49,6 +49,17 @@ pub struct SchedEntity {
     queues: Range<usize>,
 }
 
+/// What an entity does, of its queues that may run at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Course {
+    /// It never had work.
+    New,
+    /// It has had work since then.
+    Working(Time),
+    /// It has had none since then.
+    Idle(Time),
+}
+
 /// A device on which an entity has a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceUse {
@@ -109,22 +120,21 @@ impl SchedEntities {
 
     /// Replaces the entities by those of a status.
     ///
-    /// A queue still counts as ready for `linger` after it has turned idle, or for as long as the last
-    /// decision says if that is longer. So a program with small gaps between its submissions does not let
-    /// others in and out. Returns the first time after `now` at which such a time ends and the entities may
-    /// change.
+    /// A queue still counts as ready for a while after it has turned idle: `linger` returns how long, given
+    /// the index, the name and the course of its entity. So a program with small gaps between its submissions
+    /// does not let others in and out. Returns the first time after `now` at which such a time ends and the
+    /// entities may change.
     pub(crate) fn gather(
         &mut self,
         status: &Status,
         now: Time,
-        linger: Duration,
-        last_linger: &dyn Fn(usize, EntityId) -> Duration,
+        linger: &mut dyn FnMut(usize, EntityId, Course) -> Duration,
     ) -> Option<Time> {
         self.all.clear();
         self.uses.clear();
         self.queues.clear();
         self.devices.clear();
-        let mut gathering = Gathering { entities: self, now, linger, last_linger, settles: None };
+        let mut gathering = Gathering { entities: self, now, linger, settles: None };
         match status {
             Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
@@ -153,21 +163,17 @@ impl SchedEntities {
 struct Gathering<'a> {
     entities: &'a mut SchedEntities,
     now: Time,
-    linger: Duration,
-    last_linger: &'a dyn Fn(usize, EntityId) -> Duration,
+    linger: &'a mut dyn FnMut(usize, EntityId, Course) -> Duration,
     settles: Option<Time>,
 }
 
 impl Gathering<'_> {
     fn push(&mut self, id: EntityId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
         let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
-        let linger = match self.linger {
-            Duration::ZERO => Duration::ZERO,
-            linger => linger.max((self.last_linger)(self.entities.all.len(), id)),
-        };
-        let (mut ready, mut working) = (false, false);
+        let course = self.course(queues);
+        let linger = (self.linger)(self.entities.all.len(), id, course);
+        let mut ready = false;
         let mut since = self.now;
-        let mut idle_since = None;
         let mut range: Option<(Priority, Priority)> = None;
         let (mut lead, mut idle_lead) = (None, None);
         for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
@@ -176,12 +182,6 @@ impl Gathering<'_> {
                 ready = true;
                 since = since.min(start);
                 raise(&mut lead, queue);
-            }
-            match queue.activity {
-                Activity::Ready { .. } => working = true,
-                Activity::Idle { since } => {
-                    idle_since = idle_since.max(since.map(|since| since.min(self.now)))
-                }
             }
             raise(&mut idle_lead, queue);
             let (floor, ceiling) = range.unwrap_or((queue.priority, queue.priority));
@@ -201,8 +201,11 @@ impl Gathering<'_> {
             pid,
             ready,
             since,
-            working,
-            idle_since: idle_since.filter(|_| !working),
+            working: matches!(course, Course::Working(_)),
+            idle_since: match course {
+                Course::Idle(since) => Some(since),
+                _ => None,
+            },
             priority,
             lead,
             floor,
@@ -214,6 +217,23 @@ impl Gathering<'_> {
             uses: first_use..self.entities.uses.len(),
             queues: first_queue..self.entities.queues.len(),
         });
+    }
+
+    /// Returns the course of an entity with these queues.
+    fn course(&self, queues: &[QueueStatus]) -> Course {
+        let (mut works, mut idles) = (None, None);
+        for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
+            match queue.activity {
+                Activity::Ready { since } => works = earlier(works, since),
+                Activity::Idle { since } => idles = idles.max(since),
+            }
+        }
+        // The times come from another process and may lie in the future.
+        match (works, idles) {
+            (Some(since), _) => Course::Working(since.min(self.now)),
+            (None, Some(since)) => Course::Idle(since.min(self.now)),
+            (None, None) => Course::New,
+        }
     }
 
     /// Returns the time since which the queue counts as ready.

@@ -13,7 +13,7 @@
 //! ago, or while others were held back elsewhere, is forgotten.
 
 use crate::per_entity::PerEntity;
-use crate::policy::{Input, Ranking};
+use crate::policy::{Input, Linger, Ranking};
 use crate::reason::{Millis, ReasonKind, SLICE, first};
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use crate::slice::{self, Devices, GRAIN, SliceAccount, busy, nanos, part};
@@ -246,7 +246,7 @@ impl VirtualRuntimes {
             rankings[index] = Ranking::new(-rank, reason).with_slices(shortest);
             if rules.credit > Duration::ZERO {
                 // An entity that sleeps for a short while gets credit for that, and needs no linger.
-                rankings[index].linger = Duration::ZERO;
+                rankings[index].linger = Linger::Fixed;
             }
             if account.throttled {
                 let percent = account.percent(input.entities.uses(entity), &self.devices);

@@ -6,7 +6,7 @@ use common::play::MS;
 use common::{gang, global, queue};
 use policies::reason::PRIORITY;
 use policies::registry::Row;
-use policies::{Choice, Engine, Input, Policy, Ranking, SchedEntity, Scope};
+use policies::{Choice, Engine, Input, Linger, Policy, Ranking, SchedEntity, Scope};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::ids::DeviceId;
@@ -369,7 +369,7 @@ proptest! {
 #[test]
 fn linger_is_the_shortest_of_its_devices() {
     let lingers = |of: [u64; 2]| {
-        let millis = |count| Ranking { linger: Duration::from_millis(count), ..rank(0) };
+        let millis = |count| Ranking { linger: Linger::AtLeast(Duration::from_millis(count)), ..rank(0) };
         (0..).zip(of).for_each(|(policy, linger)| set_script(policy, move |_, _| millis(linger)));
         let mut engine = Engine::new(&ONE, Engine::LINGER);
         engine.set_device_policy(DeviceId(2), Some(Choice::new(&OTHER)));

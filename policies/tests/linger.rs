@@ -88,7 +88,132 @@ fn owner_of_a_long_slice_keeps_it_over_a_gap() {
     assert_eq!(running(&mut engine, &idle(10 * MS), 10 * MS).0, "2");
 }
 
+/// A high queue that works for 1 ms and is idle for a gap, beside a low one that always has work.
+struct Course {
+    engine: Engine,
+    now: u64,
+    /// The time of the last decision.
+    last: u64,
+}
+
+impl Course {
+    fn new(gaps: f64) -> Self {
+        let mut choice = Choice::new(registry::DEFAULT);
+        choice.values.set("gaps", gaps).unwrap();
+        Self { engine: Engine::new(choice, Engine::LINGER), now: 1_000_000, last: 0 }
+    }
+
+    fn decide(&mut self, high: Activity) -> (String, Option<u64>) {
+        let high = QueueStatus { activity: high, ..queue(1, 1, 9, false) };
+        self.last = self.now;
+        let status = global(vec![gang(1, vec![high]), gang(2, vec![queue(1, 1, 0, true)])]);
+        running(&mut self.engine, &status, self.now)
+    }
+
+    /// Plays work and the gap behind it, and returns the linger: `None` if the low queue runs at once.
+    fn work(&mut self, gap: u64) -> Option<u64> {
+        assert_eq!(self.decide(Activity::Ready { since: Time(self.now) }).0, "1");
+        self.now += 1_000_000;
+        let idle = self.now;
+        let (runs, wake) = self.decide(Activity::Idle { since: Some(Time(idle)) });
+        let linger = wake.map(|wake| wake - idle);
+        assert_eq!(runs == "1", linger.is_some(), "{runs} until {wake:?}");
+        if let Some(linger) = linger {
+            assert_eq!(self.decide(Activity::Idle { since: Some(Time(idle)) }), (runs, wake));
+            if linger <= gap {
+                self.now += linger;
+                assert_eq!(self.decide(Activity::Idle { since: Some(Time(idle)) }).0, "1 2");
+            }
+        }
+        self.now = idle + gap;
+        linger
+    }
+
+    /// Plays work and a long gap behind it, so often.
+    fn repeat(&mut self, times: usize) {
+        for _ in 0..times {
+            self.work(3_000_000);
+        }
+    }
+
+    fn counters(&self) -> Vec<u64> {
+        let counters = self.engine.counters().next().unwrap().1;
+        assert!(counters.iter().all(|(name, _)| name.starts_with("gaps")), "{counters:?}");
+        counters.into_iter().map(|(_, count)| count).collect()
+    }
+}
+
+#[test]
+fn linger_is_as_long_as_earlier_gaps_suggest() {
+    let fixed = Some(200_000);
+    for (gaps, learnt) in [(1.0, None), (0.0, fixed)] {
+        let mut course = Course::new(gaps);
+        let lingers: Vec<_> = (0..50).map(|_| course.work(3_000_000)).collect();
+        assert_eq!(lingers[..32], [fixed; 32], "too little is known");
+        assert_eq!(lingers[32..], [learnt; 18]);
+        assert_eq!(course.counters(), if gaps > 0.0 { [49, 17, 0, 0] } else { [0; 4] });
+    }
+    // Gaps of 250 µs inside a request, and one of 20 ms behind it.
+    let mut course = Course::new(1.0);
+    for number in 0..100 {
+        course.work(if number % 10 == 9 { 20_000_000 } else { 250_000 });
+    }
+    assert_eq!(course.work(250_000), Some(282_000), "the gaps and an eighth");
+    let [gaps, shorter, longer, wrong] = course.counters()[..] else { panic!("four counters") };
+    assert_eq!((gaps, shorter, longer), (100, 0, 100 - 32));
+    assert_eq!(wrong, 29, "lingers of 200 µs ended shortly before the gap did");
+}
+
+#[test]
+fn what_was_learnt_goes_with_the_entity_and_with_the_choice() {
+    let learnt = || {
+        let mut course = Course::new(1.0);
+        course.repeat(50);
+        course
+    };
+    let mut course = learnt();
+    // Another decider was in charge.
+    course.engine.forget_decision();
+    assert_eq!(course.work(3_000_000), None);
+    let empty = global(Vec::new());
+    course.engine.decide(&empty, Time(course.now));
+    assert_eq!(course.work(3_000_000), Some(200_000), "the program has gone, and another one has come");
+    let mut course = learnt();
+    course.engine.set_policy(registry::find(PolicyKind::Lax).unwrap());
+    assert_eq!(course.work(3_000_000), Some(200_000));
+    // LCBE with slices has a fixed linger, without them a learnt one.
+    for (slice, linger) in [(0.0, None), (1.0, Some(200_000))] {
+        let mut choice = Choice::new(registry::find(PolicyKind::Lcbe).unwrap());
+        choice.values.set("slice-ms", slice).unwrap();
+        choice.values.set("learn", 0.0).unwrap();
+        let mut course = Course { engine: Engine::new(choice, Engine::LINGER), now: 1_000_000, last: 0 };
+        course.repeat(50);
+        assert_eq!(course.work(3_000_000), linger);
+    }
+}
+
 proptest! {
+    #[test]
+    fn further_decisions_change_nothing_that_is_learnt(
+        gaps in proptest::collection::vec((0u64..4_000_000, 0usize..4), 1..150),
+    ) {
+        let play = |further: bool| {
+            let mut course = Course::new(1.0);
+            let mut lingers = Vec::new();
+            for (gap, times) in &gaps {
+                lingers.push(course.work(*gap));
+                let (idle, now) = (course.now - gap, course.now);
+                for part in 0..times * usize::from(further) {
+                    course.now = (now - gap / (2 + part as u64)).max(course.last);
+                    course.decide(Activity::Idle { since: Some(Time(idle)) });
+                }
+                course.now = now;
+            }
+            (lingers, course.counters())
+        };
+        prop_assert_eq!(play(false), play(true));
+    }
+
     #[test]
     fn decision_holds_until_the_wake_up(status in common::status(), now in 0u64..2_000, step in 0.0f64..1.0) {
         let mut engine = Engine::new(registry::DEFAULT, LINGER);

@@ -2,7 +2,7 @@
 
 mod support;
 
-use policies::{named, registry};
+use policies::{Choice, named, registry};
 use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::control::{HintUpdate, Policies, PolicyOrder, Reply, Request, Target};
 use protocol::hint::{ProcessHints, QueueHints};
@@ -22,6 +22,11 @@ fn policies(server: &Running) -> Policies {
 
 fn ruling(policy: &str, device: Option<u32>) -> PolicyOrder {
     PolicyOrder { policy: policy.to_owned(), values: [].into(), device: device.map(DeviceId) }
+}
+
+/// The policy of a server that was started without one, with its parameters.
+fn first() -> PolicyOrder {
+    named::ruling(None, &Choice::new(registry::DEFAULT))
 }
 
 fn in_force(server: &Running) -> Vec<PolicyOrder> {
@@ -46,7 +51,7 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
     let server = Running::new();
     let all = policies(&server);
     assert_eq!(all.policies, named::all());
-    assert_eq!(in_force(&server), [ruling("HPF", None)]);
+    assert_eq!(in_force(&server), [first()]);
     let _client = Client::with_queue(&server.path, "one", 0);
     wait_for("the device of the client is listed", || policies(&server).devices == [DeviceId(1)]);
     for policy in &all.policies {
@@ -54,11 +59,11 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
         let order = PolicyOrder { values, ..ruling(&policy.name.to_lowercase(), Some(7)) };
         done(&server, &Request::SetPolicy(order.clone()));
         let chosen = PolicyOrder { policy: policy.name.clone(), ..order };
-        assert_eq!(in_force(&server), [ruling("HPF", None), chosen]);
+        assert_eq!(in_force(&server), [first(), chosen]);
     }
     done(&server, &Request::ResetPolicy { device: DeviceId(7) });
     done(&server, &Request::ResetPolicy { device: DeviceId(7) });
-    assert_eq!(in_force(&server), [ruling("HPF", None)]);
+    assert_eq!(in_force(&server), [first()]);
     let last = all.policies.last().unwrap();
     done(&server, &Request::SetPolicy(ruling(&last.name, None)));
     let list = server.list().server;
@@ -68,7 +73,7 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
     assert!(why.starts_with("no policy \"FIFO\" in this build (it contains HPF"), "{why}");
     let wrong = PolicyOrder { values: [("slack".to_owned(), 1.0)].into(), ..ruling("HPF", None) };
     let why = refused(&server, &Request::SetPolicy(wrong));
-    assert_eq!(why, "policy HPF: no parameter \"slack\": this policy has none");
+    assert_eq!(why, "policy HPF: no parameter \"slack\": this policy has gaps");
     assert_eq!(server.list().server.policy, last.name, "a refused request has no effect");
 }
 

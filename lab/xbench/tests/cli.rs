@@ -154,7 +154,7 @@ fn invalid_workload_is_one_line_and_exit_code_2() {
     assert!(wrong(&text.replace("slo_ms", "slo"), &[]).starts_with(&expected));
     assert!(wrong(&text, &["--policy", "FIFO"]).starts_with("xbench: no policy \"FIFO\" in this build"));
     assert_eq!(
-        wrong(&text, &["--policy", "HPF", "--set", "slack-us=5"]),
+        wrong(&text, &["--policy", "LAX", "--set", "slack-us=5"]),
         "xbench: --set: no policy here has a parameter \"slack-us\" (there is none at all)"
     );
     assert!(
