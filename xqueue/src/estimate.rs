@@ -99,6 +99,10 @@ impl Estimates {
             return;
         }
         let nanos = u32::try_from(upper.as_nanos()).unwrap_or(u32::MAX).max(FLOOR);
+        if !close && self.get(key).is_some_and(|known| !known.fresh && known.nanos <= u64::from(nanos)) {
+            // It would change nothing.
+            return;
+        }
         let mut recent = self.recent.lock();
         if recent.len() >= MOST_KEYS {
             recent.clear();

@@ -18,8 +18,18 @@ mod imp {
     use std::time::Duration;
     pub(crate) use std::time::Instant;
 
+    #[cfg(test)]
+    thread_local! {
+        /// The time of a test in virtual time, on its thread.
+        pub(crate) static SIMULATED: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+    }
+
     /// Reads the monotonic clock. The direct path does not call this.
     pub(crate) fn now() -> Instant {
+        #[cfg(test)]
+        if let Some(at) = SIMULATED.get() {
+            return at;
+        }
         Instant::now()
     }
 
@@ -29,6 +39,8 @@ mod imp {
     }
 
     pub(crate) fn spin_hint() {
+        #[cfg(test)]
+        SIMULATED.set(SIMULATED.get().map(|at| at + Duration::from_nanos(10)));
         std::hint::spin_loop();
     }
 

@@ -214,6 +214,28 @@ fn known_commands_share_markers_with_any_window() {
 }
 
 #[test]
+fn short_rounds_are_learnt_from_their_synchronizations() {
+    let mut bed = Bed::new(unwatched(Permission::limited()));
+    let q = bed.plain();
+    // No query shows an end, only the synchronizations do.
+    bed.world.set(q, |state| state.auto = false);
+    let live = || bed.world.get(q, |state| state.live_marks.len());
+    let marks = || bed.world.get(q, |state| state.marks.len());
+    let round = |id: u32| {
+        assert!(matches!(bed.direct(q, id), Direct::Launched(..)));
+        bed.queues[q].wait_all().expect("no error");
+        assert_eq!(live(), 0, "its marker is given back");
+    };
+    round(0);
+    assert_eq!(marks(), 1, "nothing is known yet");
+    until("what is known well gets a marker now and then", || {
+        let before = marks();
+        (1..=100).for_each(round);
+        marks() - before < 20
+    });
+}
+
+#[test]
 fn command_that_never_ends_stops_launching_ahead() {
     let mut bed = Bed::new(unwatched(Permission::limited()));
     let q = bed.plain();

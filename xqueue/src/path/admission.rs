@@ -24,7 +24,7 @@ impl XQueue {
                 let estimates = &self.device.estimates;
                 let placed = self.hot.flight.placed(key);
                 let known = estimates.get(placed).or_else(|| estimates.get(key));
-                let again = |known: Estimate| self.hot.flight.is_restudied(known.nanos);
+                let again = |known: Estimate| self.hot.flight.is_restudied(known.nanos, budget);
                 let known = known.map(|known| Estimate { fresh: known.fresh || again(known), ..known });
                 (known.map_or(budget, |known| known.nanos.min(budget)), placed, known)
             }
@@ -84,12 +84,13 @@ impl XQueue {
     /// have its own.
     pub(crate) fn separate(&self, submit: &Submit<'_>, limited: Limited) {
         let flight = &self.hot.flight;
-        // A default queue among blocking ones gets a marker at each launch, and none later.
-        if limited.is_some_and(|limit| limit.is_studied())
-            && flight.is_unmarked()
-            && flight.in_flight() != 0
-            && !self.has_foreign_launches()
-        {
+        if !limited.is_some_and(|limit| limit.is_studied()) {
+            return;
+        }
+        if flight.in_flight() == 0 {
+            flight.note_unstarted(submit);
+        } else if flight.is_unmarked() && !self.has_foreign_launches() {
+            // A default queue among blocking ones gets a marker at each launch, and none later.
             self.record(submit);
         }
     }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use crate::estimate::Estimates;
 use crate::ids::{OrderClass, Ticket};
 use crate::permission::QueuePermission;
 use crate::state::device::Device;
@@ -19,13 +20,23 @@ impl XQueue {
 
     /// Polls the markers and returns all that the poll brought.
     pub(crate) fn poll_markers(&self, has_submit: bool) -> Polled {
-        // Other queues of the device have about as much in flight, which may run in between.
-        let learn = self.budget().map(|budget| (&self.device.estimates, Duration::from_nanos(budget)));
-        let polled = self.hot.flight.poll(&*self.hw, learn, has_submit);
+        let polled = self.hot.flight.poll(&*self.hw, self.learning(), has_submit);
         if let Some(error) = polled.error {
             self.keep_error(error);
         }
         polled
+    }
+
+    /// Gives back the markers of what a synchronization has shown to be complete. Makes no query.
+    pub(crate) fn settle_markers(&self) {
+        self.hot.flight.settle(&*self.hw, || self.learning());
+    }
+
+    /// Returns the table of the observed times, and the time for which the device may have run other queues
+    /// in between; none while nothing is limited.
+    fn learning(&self) -> Option<(&Estimates, Duration)> {
+        // Other queues of the device have about as much in flight.
+        self.budget().map(|budget| (&self.device.estimates, Duration::from_nanos(budget)))
     }
 
     /// Records a marker behind everything launched.

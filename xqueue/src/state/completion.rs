@@ -116,6 +116,7 @@ impl XQueue {
         self.hot.flight.complete(snapshot);
         self.reconcile();
         self.try_idle();
+        self.settle_markers();
     }
 
     /// Accounts for the return of a call that, with success, completes everything in front of it, on other

@@ -20,7 +20,7 @@ use crate::state::interval::{Expectation, Interval, Intervals, Keys, Launches};
 use crate::state::launch_ahead::LaunchAhead;
 use crate::state::worked::Worked;
 use crate::submit_lock::SubmitHeld;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, TryLock, now};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, TryLock, now};
 
 /// The most commands from one marker to the next while the window counts, or while progress has to show.
 pub(crate) const DENSE: u32 = 64;
@@ -33,6 +33,9 @@ pub(crate) const SPARSE: u32 = 16 * 1024;
 const INTERVAL: u64 = 400_000;
 /// One short command in so many is studied again: in an interval with others its time does not show.
 const RESTUDY: u64 = 61;
+/// The clock is read at a launch after so much of the window: reading it takes as long as the rest of a short
+/// launch, and what was launched late meanwhile is foreseen to end early by at most that.
+const FOLLOWED: u64 = 16;
 /// The number of launches before a command that make up its place.
 const HISTORY: usize = 3;
 
@@ -97,6 +100,8 @@ pub(crate) struct Flight {
     unordered_done: AtomicU64,
     poller: TryLock,
     intervals: Mutex<Intervals>,
+    /// True if there may be markers that are not given back.
+    has_intervals: AtomicBool,
     /// 0, [`ABANDONED`] or [`RECOVERABLE`].
     abandoned: AtomicU32,
 }
@@ -129,6 +134,7 @@ impl Flight {
             unordered_done: AtomicU64::new(0),
             poller: TryLock::new(),
             intervals: Mutex::new(Intervals::default()),
+            has_intervals: AtomicBool::new(false),
             abandoned: AtomicU32::new(0),
         }
     }
@@ -214,12 +220,13 @@ impl Flight {
                 let mut since = self.cost_since_marker.load(Ordering::Relaxed) + cost;
                 let steady = {
                     let mut intervals = self.intervals.lock();
-                    let at = now();
                     if before <= completed {
-                        intervals.begin(before, at);
+                        intervals.begin(before, now());
                         since = cost;
-                    } else {
-                        intervals.follow(at, completed);
+                        intervals.followed = total;
+                    } else if total.saturating_sub(intervals.followed) >= limit.budget / FOLLOWED {
+                        intervals.follow(now(), completed);
+                        intervals.followed = total;
                     }
                     intervals.since_marker.add(key, limit.placed, limit.known);
                     intervals.since_marker.steady().zip(limit.known)
@@ -246,12 +253,12 @@ impl Flight {
         self.completed() < self.open_upto.load(Ordering::Acquire)
     }
 
-    /// Returns true if the next command is to be studied again, provided that it takes no longer than
-    /// `nanos`.
-    pub(crate) fn is_restudied(&self, nanos: u64) -> bool {
+    /// Returns true if the next command is to be studied again: one that takes `nanos` by its estimate and
+    /// would share its interval with others behind this window.
+    pub(crate) fn is_restudied(&self, nanos: u64, budget: u64) -> bool {
         // Spread evenly over the places of a program of any length.
         let spread = self.launched.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        2 * nanos <= INTERVAL && spread.is_multiple_of(RESTUDY)
+        2 * nanos <= INTERVAL.max(budget / 2) && spread.is_multiple_of(RESTUDY)
     }
 
     /// Returns the key of a command at its place: after the launches before it. Programs repeat themselves,
@@ -371,6 +378,7 @@ impl Flight {
                 seen_running: None,
                 keys,
             });
+            self.has_intervals.store(true, Ordering::Release);
         });
         drop(intervals);
         if result.is_err() {
@@ -416,6 +424,13 @@ impl Flight {
             && self.unordered_done.load(Ordering::Acquire) >= snapshot.unordered
     }
 
+    /// Notes, for a command that is to have an interval of its own, that it has not started. Called before its
+    /// launch with nothing in flight.
+    pub(crate) fn note_unstarted(&self, _: &SubmitHeld) {
+        let launched = self.launched.load(Ordering::Relaxed);
+        self.intervals.lock().unstarted = Some((now(), launched));
+    }
+
     /// Queries the markers in order; returns at once if another thread is polling. `learn`: the table for the
     /// observed times, and the time for which the device may have run other queues in between. `has_submit`:
     /// the caller holds the submit lock, so that no launch is being made.
@@ -424,6 +439,32 @@ impl Flight {
         hw: &dyn HwQueue,
         learn: Option<(&Estimates, Duration)>,
         has_submit: bool,
+    ) -> Polled {
+        self.sweep(hw, learn, has_submit, true)
+    }
+
+    /// Gives back, without a query, the markers of what is known to have completed. Otherwise a program that
+    /// synchronizes before its window is full would collect markers, and its commands would not be learnt.
+    /// Returns at once if another thread is polling.
+    #[inline]
+    pub(crate) fn settle<'e>(
+        &self,
+        hw: &dyn HwQueue,
+        learn: impl FnOnce() -> Option<(&'e Estimates, Duration)>,
+    ) {
+        if self.has_intervals.load(Ordering::Acquire) {
+            self.sweep(hw, learn(), false, false);
+        }
+    }
+
+    /// Goes through the markers in order, up to the first one that is not known to be complete and, with
+    /// `query`, is not found complete.
+    fn sweep(
+        &self,
+        hw: &dyn HwQueue,
+        learn: Option<(&Estimates, Duration)>,
+        has_submit: bool,
+        query: bool,
     ) -> Polled {
         let mut polled = Polled::default();
         if !self.poller.try_lock() {
@@ -443,6 +484,9 @@ impl Flight {
                 worked: interval.worked_upto,
             };
             let known = self.covers(snapshot);
+            if !known && !query {
+                break;
+            }
             let behind = known
                 || match hw.query_marker(interval.mark) {
                     Ok(behind) => behind,
@@ -460,13 +504,19 @@ impl Flight {
             }
             self.complete(snapshot);
             polled.progress |= !known;
-            let seen = if known { None } else { learn.map(|(estimates, _)| (estimates, now())) };
-            self.intervals.lock().end(&interval, seen.map(|(_, at)| at), self.launched());
+            let seen =
+                learn.filter(|_| !known || interval.keys.fresh).map(|(estimates, _)| (estimates, now()));
+            let mut intervals = self.intervals.lock();
+            intervals.end(&interval, seen.filter(|_| !known).map(|(_, at)| at), self.launched());
+            self.has_intervals.store(!intervals.queue.is_empty(), Ordering::Release);
+            drop(intervals);
             if let Some((estimates, at)) = seen
                 && let Some(since) = interval.unstarted
             {
                 let upper = at.saturating_duration_since(since);
-                let gap = at.saturating_duration_since(interval.seen_running.unwrap_or(since));
+                // A synchronization has shown the end at some time before.
+                let running = interval.seen_running.filter(|_| !known).unwrap_or(since);
+                let gap = at.saturating_duration_since(running);
                 interval.learn(upper, gap, estimates);
             }
             hw.release_marker(interval.mark);
@@ -474,12 +524,12 @@ impl Flight {
         if let Some(begun) = begun {
             let mut intervals = self.intervals.lock();
             let index = match intervals.queue.front() {
-                Some(front) => front.upto,
-                None => launched,
+                Some(front) if query => front.upto,
+                _ => launched,
             };
             intervals.unstarted = Some((begun, index));
             // The first one may be running; those behind it were not.
-            for interval in intervals.queue.iter_mut().skip(1) {
+            for interval in intervals.queue.iter_mut().skip(1).filter(|_| query) {
                 interval.unstarted = Some(begun);
             }
         }
@@ -581,6 +631,7 @@ impl Flight {
             return false;
         }
         let intervals = std::mem::take(&mut self.intervals.lock().queue);
+        self.has_intervals.store(false, Ordering::Release);
         for interval in intervals {
             hw.release_marker(interval.mark);
         }

@@ -80,7 +80,7 @@ pub(crate) struct Keys {
     expected: u64,
     known: u64,
     /// True if one of them deserves a close watch: it can be learnt, and little is known of it.
-    fresh: bool,
+    pub(crate) fresh: bool,
     /// The key of the last one at its place in the program.
     placed: u64,
 }
@@ -139,6 +139,8 @@ pub(crate) struct Intervals {
     pub(crate) start: u64,
     /// A time at which no command behind this index had started: the bound of intervals yet to come.
     pub(crate) unstarted: Option<(Instant, u64)>,
+    /// The sum of all costs when a launch last read the clock.
+    pub(crate) followed: u64,
     running: Option<Running>,
 }
 

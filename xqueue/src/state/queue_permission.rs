@@ -28,13 +28,14 @@ impl XQueue {
     pub(crate) fn budget(&self) -> Option<u64> {
         let own = self.state.permission.load();
         let process = self.process_permission(own);
-        let windows = [
-            process.limit().then(|| process.window()),
-            (own & QueuePermission::LIMIT != 0).then(|| QueuePermission::window(own)),
-        ];
         let nanos = |window: Window| window.time().map_or(self.core.budget, nanos);
-        let least = self.core.least_budget.load(Ordering::Relaxed);
-        windows.into_iter().flatten().map(nanos).min().map(|budget| budget.max(least))
+        let of_process = process.limit().then(|| nanos(process.window()));
+        let of_queue = (own & QueuePermission::LIMIT != 0).then(|| nanos(QueuePermission::window(own)));
+        let budget = match (of_process, of_queue) {
+            (Some(one), Some(other)) => one.min(other),
+            (one, other) => one.or(other)?,
+        };
+        Some(budget.max(self.core.least_budget.load(Ordering::Relaxed)))
     }
 
     /// Returns true if the permissions, inheritance included, let a command with this ticket be launched.

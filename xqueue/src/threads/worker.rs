@@ -24,6 +24,9 @@ use crate::state::queue::XQueue;
 use crate::sync::{Key, Ordering, Signal, now, spin_hint};
 use crate::threads::backoff::{Backoff, spin};
 
+#[cfg(all(test, not(loom)))]
+mod simulated;
+
 /// Checks without success before the worker sleeps: a few microseconds in which a submit costs no wake-up.
 const LINGER: u32 = if cfg!(loom) { 0 } else { 100 };
 

@@ -110,11 +110,11 @@ fn beside(given: Option<&Path>, name: &str, package: &str) -> Result<PathBuf> {
 struct Figures {
     /// Launches, launches with synchronizations.
     forward: Measured,
-    /// The same, on the default stream and on a created one.
+    /// The same, on the default stream and on a created one; short rounds.
     direct: Measured,
-    /// Launches on both streams.
+    /// Launches on both streams, launches with synchronizations, short rounds.
     contended: Measured,
-    /// Launches, with markers in batches.
+    /// Launches and short rounds, with markers in batches.
     batches: Measured,
     deferred: Measured,
     /// Launches, launches with synchronizations, on the machine's own HIP.
@@ -131,13 +131,14 @@ impl Figures {
         let round = |kind, on| Round { kind, on, calls };
         let (launch, launch_sync) = (round(Kind::Launch, On::Default), round(Kind::LaunchSync, On::Default));
         let (launch_own, launch_sync_own) = (round(Kind::Launch, On::Own), round(Kind::LaunchSync, On::Own));
+        let short = round(Kind::ShortRounds, On::Default);
         let measure = |condition, plan: &[Round]| setup.measure(condition, plan, rounds);
         let deferred = |on| Round { calls: calls.min(DEFERRED), ..round(Kind::Launch, on) };
         Ok(Self {
             forward: measure(Condition::Forward, &[launch, launch_sync])?,
-            direct: measure(Condition::Direct, &[launch, launch_sync, launch_own, launch_sync_own])?,
-            contended: measure(Condition::Contended(None), &[launch, launch_own])?,
-            batches: measure(Condition::Contended(Some(BATCH)), &[launch])?,
+            direct: measure(Condition::Direct, &[launch, launch_sync, launch_own, launch_sync_own, short])?,
+            contended: measure(Condition::Contended(None), &[launch, launch_own, launch_sync, short])?,
+            batches: measure(Condition::Contended(Some(BATCH)), &[launch, short])?,
             deferred: measure(Condition::Deferred, &[deferred(On::Default), deferred(On::Own)])?,
             real: match real {
                 true => Some(Self::real(setup, calls, rounds).context("on this machine's HIP runtime")?),

@@ -11,17 +11,19 @@ use serde::{Serialize, Serializer};
 /// The limits, in nanoseconds and as a ratio.
 const DIRECT_ADDED_NS: f64 = 60.0;
 const CONTENDED_ADDED_NS: f64 = 150.0;
+const SHORT_ROUNDS_ADDED_NS: f64 = 80.0;
 const DEFERRED_ADDED_NS: f64 = 400.0;
 const DEFERRED_CPU_NS: f64 = 1500.0;
 const LAUNCH_SYNC_ADDED_NS: f64 = 500.0;
 const REAL_RATIO: f64 = 1.15;
 
 /// The figures that stand at the top of the JSON object as well.
-const HEADLINE: [&str; 8] = [
+const HEADLINE: [&str; 9] = [
     "forward_added_ns",
     "forward_launch_sync_added_ns",
     "direct_added_ns",
     "contended_added_ns",
+    "contended_short_added_ns",
     "deferred_added_ns",
     "deferred_cpu_ns",
     "launch_sync_added_ns",
@@ -117,20 +119,26 @@ impl Outcome {
             added: "deferred_cpu_ns",
             limit: Some(DEFERRED_CPU_NS),
         };
+        let batch_short = "launch, rival, batches of 8, rounds of 100";
         let (own, sync) = ("launch + synchronize, no rival, own stream", Some(LAUNCH_SYNC_ADDED_NS));
+        let short = Some(SHORT_ROUNDS_ADDED_NS);
         let rows = [
             (forward, 0, WALL, row!("launch, no queues", "forward", None)),
             (forward, 1, WALL, row!("launch + synchronize, no queues", "forward_launch_sync", None)),
             (direct, 0, WALL, row!("launch, no rival", "direct", Some(DIRECT_ADDED_NS))),
             (direct, 2, WALL, row!("launch, no rival, own stream", "direct_own", None)),
+            (direct, 4, WALL, row!("launch, no rival, rounds of 100", "direct_short", short)),
             (contended, 0, WALL, row!("launch, rival", "contended", Some(CONTENDED_ADDED_NS))),
             (contended, 1, WALL, row!("launch, rival, own stream", "contended_own", None)),
+            (contended, 3, WALL, row!("launch, rival, rounds of 100", "contended_short", short)),
             (batches, 0, WALL, row!("launch, rival, batches of 8", "contended_batch", None)),
+            (batches, 1, WALL, row!(batch_short, "contended_batch_short", None)),
             (deferred, 0, WALL, row!("launch, deferred", "deferred", Some(DEFERRED_ADDED_NS))),
             (deferred, 1, WALL, row!("launch, deferred, own stream", "deferred_own", None)),
             (deferred, 0, CPU, cpu),
             (direct, 1, WALL, row!("launch + synchronize, no rival", "launch_sync", sync)),
             (direct, 3, WALL, row!(own, "launch_sync_own", None)),
+            (contended, 2, WALL, row!("launch + synchronize, rival", "contended_sync", None)),
         ];
         let mut report = Report::default();
         for (measured, index, time, row) in rows {
@@ -187,7 +195,7 @@ mod tests {
             native: vec![per_call(native * scale); 3],
             shimmed: [shimmed * scale, shimmed * scale, 1e6].map(per_call).into(),
         };
-        Measured { pairs: vec![pair(1.0), pair(2.0), pair(1.0), pair(2.0)], counted: 7 }
+        Measured { pairs: [1.0, 2.0, 1.0, 2.0, 1.0].map(pair).into(), counted: 7 }
     }
 
     fn figures(direct: f64, real: Option<Measured>) -> Figures {
@@ -205,6 +213,7 @@ mod tests {
             ("forward_launch_sync_added_ns", 16.0),
             ("direct_added_ns", 50.0),
             ("contended_added_ns", 98.0),
+            ("contended_short_added_ns", 196.0),
             ("deferred_added_ns", 298.0),
             ("deferred_cpu_ns", 596.0),
             ("launch_sync_added_ns", 100.0),

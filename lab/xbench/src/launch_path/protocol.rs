@@ -11,6 +11,22 @@ pub(super) enum Kind {
     Launch,
     /// Launches, each with a synchronization of its stream after it.
     LaunchSync,
+    /// Launches, with a synchronization of their stream after each [`SHORT`] of them.
+    ShortRounds,
+}
+
+/// The number of launches to a synchronization in short rounds.
+pub(super) const SHORT: u32 = 100;
+
+impl Kind {
+    /// Returns the number of synchronizations among so many launches.
+    pub(super) fn synchronizations(self, launches: u32) -> u32 {
+        match self {
+            Self::Launch => 0,
+            Self::LaunchSync => launches,
+            Self::ShortRounds => launches / SHORT,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

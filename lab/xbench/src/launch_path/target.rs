@@ -1,7 +1,7 @@
 //! The worker: makes the timed calls, on the null runtime or on the machine's own HIP.
 
 use super::code_object;
-use super::protocol::{Calls, Kind, On, Round, Took};
+use super::protocol::{Calls, Kind, On, Round, SHORT, Took};
 use crate::kernels::{BusyShape, Opened};
 use crate::processor_time::process_cpu;
 use anyhow::{Result, ensure};
@@ -99,7 +99,8 @@ fn round(target: &impl Target, round: Round, calls: &mut Calls) -> Result<Took> 
     let (markers, cpu) = (target.markers() - markers, process_cpu(me)? - cpu);
     let made = u64::from(warming) + u64::from(count);
     calls.launches += made;
-    calls.synchronizations += 2 + if kind == Kind::LaunchSync { made } else { 0 };
+    calls.synchronizations +=
+        2 + u64::from(kind.synchronizations(warming)) + u64::from(kind.synchronizations(count));
     let nanoseconds = |time: std::time::Duration| u64::try_from(time.as_nanos());
     Ok(Took { wall: nanoseconds(wall)?, cpu: nanoseconds(cpu)?, markers })
 }
@@ -115,6 +116,14 @@ fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
             for _ in 0..count {
                 target.launch(on)?;
                 target.synchronize(on)?;
+            }
+        }
+        Kind::ShortRounds => {
+            for launched in 1..=count {
+                target.launch(on)?;
+                if launched % SHORT == 0 {
+                    target.synchronize(on)?;
+                }
             }
         }
     }

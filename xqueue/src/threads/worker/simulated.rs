@@ -1,0 +1,268 @@
+//! The worker in virtual time: one queue of a program that always has launches pending, on a device that
+//! executes kernels in order. The clock of the test's thread advances by what each step takes. Nothing here
+//! depends on the machine.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Lateness, Pause, round};
+use crate::config::{Config, LaunchConfig, QueueConfig};
+use crate::domain::Domain;
+use crate::error::{HwError, HwResult};
+use crate::hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver};
+use crate::ids::DeviceId;
+use crate::path::control::ResumeFlags;
+use crate::path::launch::Stop;
+use crate::path::order::CommandSpec;
+use crate::state::pending::Work;
+use crate::sync::{Instant, Mutex, SIMULATED, now};
+
+const MICRO: Duration = Duration::from_micros(1);
+/// The times of a launch, of a marker's record and of its query on the calling thread.
+const LAUNCH: Duration = Duration::from_micros(3);
+const RECORD: Duration = Duration::from_micros(3);
+const QUERY: Duration = Duration::from_nanos(500);
+/// The time from a launch to an idle device's start of the kernel, and from a kernel's end to a query that
+/// shows it.
+const REACH: Duration = Duration::from_micros(5);
+/// The device time of a run.
+const SPAN: Duration = Duration::from_millis(200);
+/// The time between two looks of an urgent program.
+const LOOK: Duration = Duration::from_micros(7);
+
+struct State {
+    end: Instant,
+    busy: Duration,
+    marks: VecDeque<(u64, Instant)>,
+    recorded: u64,
+    /// The waits of an urgent program that comes at each look.
+    waits: Vec<Duration>,
+    looked: Instant,
+}
+
+struct Simulated(Mutex<State>);
+
+impl Simulated {
+    fn new() -> Self {
+        let begun = now();
+        Self(Mutex::new(State {
+            end: begun,
+            busy: Duration::ZERO,
+            marks: VecDeque::new(),
+            recorded: 0,
+            waits: Vec::new(),
+            looked: begun,
+        }))
+    }
+
+    fn advance(&self, by: Duration) {
+        let mut state = self.0.lock();
+        let to = now() + by;
+        while state.looked + LOOK <= to {
+            state.looked += LOOK;
+            let wait = state.end.saturating_duration_since(state.looked);
+            state.waits.push(wait);
+        }
+        SIMULATED.set(Some(to));
+    }
+}
+
+impl HwDevice for Simulated {
+    fn enter(&self) {}
+}
+
+impl HwQueue for Simulated {
+    fn record_marker(&self) -> Result<Marker, HwError> {
+        self.advance(RECORD);
+        let mut state = self.0.lock();
+        state.recorded += 1;
+        let mark = (state.recorded, state.end);
+        state.marks.push_back(mark);
+        Ok(Marker(mark.0))
+    }
+    fn query_marker(&self, mark: Marker) -> Result<bool, HwError> {
+        self.advance(QUERY);
+        let seen = now();
+        Ok(self.0.lock().marks.iter().any(|(id, end)| *id == mark.0 && *end + REACH <= seen))
+    }
+    fn release_marker(&self, mark: Marker) {
+        self.0.lock().marks.retain(|(id, _)| *id != mark.0);
+    }
+    fn synchronize(&self) -> HwResult {
+        Ok(())
+    }
+}
+
+struct Kernel(Arc<Simulated>, Duration);
+
+impl HwCommand for Kernel {
+    fn launch(&mut self, _: &dyn HwQueue) -> HwResult {
+        self.0.advance(LAUNCH);
+        let mut state = self.0.0.lock();
+        state.end = state.end.max(now() + REACH) + self.1;
+        state.busy += self.1;
+        Ok(())
+    }
+    fn name(&self) -> &str {
+        "kernel"
+    }
+}
+
+/// The program: the kernels of one batch in microseconds, and the most by which sleeps of the worker are late.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    kernels: &'static [u64],
+    late: u64,
+}
+
+/// The share of the time for which the device was busy, and the mean and the 99th percentile of the waits.
+#[derive(Debug, Clone, Copy)]
+struct Figures {
+    busy: f64,
+    mean: Duration,
+    p99: Duration,
+    /// Markers for each command.
+    marks: f64,
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { busy, mean, p99, marks } = self;
+        write!(f, "busy {busy:.3}, wait mean {mean:?} p99 {p99:?}, {marks:.2} markers a command")
+    }
+}
+
+/// Runs kernels for [`SPAN`], after as many that do not count.
+fn run(case: Case, launch: LaunchConfig) -> Figures {
+    SIMULATED.set(Some(now()));
+    let config = Config { watch: false, ..Config::default() };
+    let domain = Domain::new(config, Arc::new(NullObserver));
+    let hw = Arc::new(Simulated::new());
+    domain.add_device(DeviceId(0), hw.clone());
+    let queue = domain
+        .create_queue(DeviceId(0), hw.clone(), QueueConfig { launch, ..QueueConfig::default() })
+        .expect("the device is known");
+    let queues = [queue.clone()];
+    let mut late = Lateness::default();
+    let (mut step, mut seed, mut next) = (0, 1_u64, 0);
+    // Every other sleep or so is late, by up to the most.
+    let mut sleep = |planned: Duration| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let lasted = planned + MICRO * u32::try_from((seed >> 33) % (case.late + 1)).expect("small");
+        hw.advance(lasted);
+        lasted
+    };
+    let mut warm = None;
+    loop {
+        while queue.stats().pending < 64 {
+            let place = next % case.kernels.len();
+            let micros = case.kernels[place];
+            // A function has one grid each here; the same one takes one time at one place and another there.
+            let spec = CommandSpec::new(CostKey(1 + micros % 7));
+            let kernel = Kernel(hw.clone(), MICRO * u32::try_from(micros).expect("small"));
+            let kernel: Box<dyn HwCommand> = Box::new(kernel);
+            queue
+                .append(&spec, Footprint::default(), Work::Command(kernel.into()))
+                .expect("the queue is open");
+            next += 1;
+        }
+        match round(&queues) {
+            Stop::Full => match Pause::until_room(&queue, late) {
+                Pause::Spin => {
+                    hw.advance(2 * MICRO);
+                    late.forget();
+                }
+                Pause::Sleep(planned) => {
+                    let lasted = sleep(planned);
+                    late.learn(planned, lasted);
+                    step = 0;
+                }
+                Pause::BackOff => {
+                    match step {
+                        0 => hw.advance(2 * MICRO),
+                        1 => drop(sleep(20 * MICRO)),
+                        2 => drop(sleep(50 * MICRO)),
+                        _ => drop(sleep(100 * MICRO)),
+                    }
+                    step += 1;
+                }
+            },
+            _ => step = 0,
+        }
+        let (launched, mut state) = (queue.stats().launched, hw.0.lock());
+        // What is launched and has not run does not count.
+        let ran = state.busy.saturating_sub(state.end.saturating_duration_since(now()));
+        match warm {
+            None if ran >= SPAN => {
+                state.waits.clear();
+                warm = Some((ran, now(), state.recorded, launched));
+            }
+            Some((before_ran, since, recorded, before)) if ran >= before_ran + SPAN => {
+                let took = now().saturating_duration_since(since);
+                let mut waits = std::mem::take(&mut state.waits);
+                waits.sort();
+                let sum: Duration = waits.iter().sum();
+                let figures = Figures {
+                    busy: (ran - before_ran).as_secs_f64() / took.as_secs_f64(),
+                    mean: sum / u32::try_from(waits.len()).expect("few"),
+                    p99: waits[waits.len() * 99 / 100],
+                    marks: (state.recorded - recorded) as f64 / (launched - before) as f64,
+                };
+                drop(state);
+                // The domain waits at its end for what is pending.
+                queue.resume(ResumeFlags::DROP_COMMANDS);
+                while round(&queues) != Stop::Empty {}
+                SIMULATED.set(None);
+                return figures;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A batch of a convolutional network: the same functions take other times at other places.
+const MIXED: &[u64] =
+    &[20, 60, 350, 40, 90, 210, 20, 60, 120, 40, 30, 75, 400, 25, 110, 60, 15, 230, 45, 95, 130, 20, 80, 160];
+/// Short kernels and one long one.
+const UNEVEN: &[u64] = &[10, 12, 9, 14, 10, 2_000, 10, 8, 11, 13, 9, 10, 12];
+
+const FIXED: [(u32, u32); 7] = [(1, 1), (2, 1), (4, 2), (8, 4), (16, 8), (32, 16), (64, 32)];
+
+/// The adaptive window keeps at least as much of the device's time as every fixed one at which an urgent
+/// program waits no longer.
+///
+/// It does not with kernels that are shorter than the way to the device and back, where the most that it loses
+/// is checked. Their estimates contain that way, and markers are further apart than the window is wide: no
+/// interval of many commands has a bound, and no poll shows that the device was idle.
+#[test]
+fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
+    let programs: [(&str, &[u64], f64); 7] = [
+        ("10", &[10], 0.20),
+        ("30", &[30], 0.03),
+        ("100", &[100], 0.005),
+        ("300", &[300], 0.005),
+        ("1000", &[1_000], 0.005),
+        ("mixed", MIXED, 0.005),
+        ("uneven", UNEVEN, 0.005),
+    ];
+    let mut below = Vec::new();
+    for (name, kernels, tolerance) in programs {
+        for late in [0, 20, 60, 200] {
+            let case = Case { kernels, late };
+            let adaptive = run(case, LaunchConfig::Adaptive);
+            println!("{name:>7} late {late:3} adaptive: {adaptive}");
+            for (threshold, batch) in FIXED {
+                let fixed = run(case, LaunchConfig::Fixed { threshold, batch });
+                println!("{name:>7} late {late:3} {threshold:5}/{batch:2}: {fixed}");
+                if fixed.mean <= adaptive.mean && fixed.busy > adaptive.busy + tolerance {
+                    below.push(format!(
+                        "{name} late {late} {threshold}/{batch}: {fixed}; adaptive: {adaptive}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(below.is_empty(), "{}", below.join("\n"));
+}
