@@ -363,7 +363,8 @@ impl<P: ClientPage> Core<P> {
         }
         self.watch_progress(now);
         self.publish_permissions(now);
-        [wake, self.next_watch(now)].into_iter().flatten().min()
+        let ready_from = self.clients.iter().filter_map(ClientState::ready_from).min();
+        [wake, self.next_watch(now), ready_from].into_iter().flatten().min()
     }
 
     /// Lets all clients run within their windows, because the server ends.
