@@ -6,7 +6,7 @@ use crate::clock::{nanos, now};
 use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_word};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_of, activity_word};
 use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
@@ -19,13 +19,15 @@ use std::time::Duration;
 pub struct QueueSlot {
     /// Null while the server does not know the queue. A queue keeps its slot as long as it exists.
     slot: AtomicPtr<Slot>,
+    /// The activity word of the last idle time, kept while the queue is briefly ready.
+    idle: AtomicU64,
 }
 
 impl QueueSlot {
     /// Makes a place that leads to no slot yet.
     #[expect(clippy::new_without_default, reason = "a queue slot has an identity, and is no value")]
     pub fn new() -> Self {
-        Self { slot: AtomicPtr::new(ptr::null_mut()) }
+        Self { slot: AtomicPtr::new(ptr::null_mut()), idle: AtomicU64::new(0) }
     }
 
     /// Returns the tag for the queue with this slot (`xqueue::QueueConfig::tag`).
@@ -46,6 +48,7 @@ impl QueueSlot {
     /// Gives the queue a slot of the client's page, or takes it away.
     pub(crate) fn set(&self, slot: Option<&'static Slot>) {
         let slot = slot.map_or(ptr::null_mut(), |slot| ptr::from_ref(slot).cast_mut());
+        self.idle.store(0, Ordering::Release);
         self.slot.store(slot, Ordering::SeqCst);
     }
 
@@ -126,8 +129,27 @@ impl ServerLink {
 
     /// Reports that a queue has its first unfinished command.
     pub(crate) fn turned_ready(&self, slot: &QueueSlot) {
-        let Some(slot) = slot.get() else { return };
-        let events = self.write(slot, Activity::Ready { since: self.now() });
+        if let Some(slot) = slot.get() {
+            self.ready_from(slot, self.now());
+        }
+    }
+
+    /// Reports that a queue has only brief work, which counts as ready when [`xqueue::GRACE`] has passed.
+    pub(crate) fn turned_ready_briefly(&self, slot: &QueueSlot) {
+        let Some(words) = slot.get() else { return };
+        let now = self.now();
+        let before = words.activity.load(Ordering::SeqCst);
+        let before = match activity_of(before) {
+            Activity::Idle { .. } => before,
+            // Another server's time, or a report that came late.
+            Activity::Ready { .. } => activity_word(Activity::Idle { since: Some(now) }),
+        };
+        slot.idle.store(before, Ordering::Release);
+        self.ready_from(words, now.after(xqueue::GRACE));
+    }
+
+    fn ready_from(&self, slot: &Slot, since: Time) {
+        let events = self.write(slot, activity_word(Activity::Ready { since }));
         if events & EVENT_READY != 0 {
             self.server.notify();
         }
@@ -138,18 +160,31 @@ impl ServerLink {
 
     /// Reports that a queue has nothing pending and nothing in flight, and the device time of its commands.
     pub(crate) fn turned_idle(&self, slot: &QueueSlot, worked: Duration) {
-        let Some(slot) = slot.get() else { return };
+        if let Some(words) = slot.get() {
+            self.idle_by(words, activity_word(Activity::Idle { since: Some(self.now()) }), worked);
+        }
+    }
+
+    /// Reports that the brief work is done: the queue has been idle for as long as before it.
+    pub(crate) fn turned_idle_briefly(&self, slot: &QueueSlot, worked: Duration) {
+        if let Some(words) = slot.get() {
+            self.idle_by(words, slot.idle.load(Ordering::Acquire), worked);
+        }
+    }
+
+    fn idle_by(&self, slot: &Slot, word: u64, worked: Duration) {
         // Before the activity, because of which the server may look.
         slot.worked_ns.store(nanos(worked), Ordering::Relaxed);
-        if self.write(slot, Activity::Idle { since: Some(self.now()) }) & EVENT_IDLE != 0 {
+        // Also behind brief work: the server may have read the slot just when it counted as ready.
+        if self.write(slot, word) & EVENT_IDLE != 0 {
             self.server.notify();
         }
     }
 
-    /// Writes the activity, then returns the server's event mask. The server writes the mask first and then
+    /// Writes an activity word, then returns the server's event mask. The server writes the mask first and then
     /// reads the activity, so that at least one of the two sees the other's store.
-    fn write(&self, slot: &Slot, activity: Activity) -> u32 {
-        slot.activity.store(activity_word(activity), Ordering::SeqCst);
+    fn write(&self, slot: &Slot, word: u64) -> u32 {
+        slot.activity.store(word, Ordering::SeqCst);
         if self.server.is_muted() {
             return 0;
         }

@@ -145,4 +145,19 @@ impl Observer for Shared {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, worked)) }
     }
+
+    /// The local policy looks at the queues themselves, which do not tell.
+    fn counts_brief(&self) -> bool {
+        self.mode.get() == Mode::GLOBAL
+    }
+
+    fn turned_ready_briefly(&self, _: xqueue::QueueId, tag: usize) {
+        // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
+        unsafe { self.activity_changed(tag, ServerLink::turned_ready_briefly) }
+    }
+
+    fn turned_idle_briefly(&self, _: xqueue::QueueId, tag: usize, worked: Duration) {
+        // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
+        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle_briefly(slot, worked)) }
+    }
 }

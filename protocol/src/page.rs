@@ -31,6 +31,9 @@ pub const HEADER_SLOTS: usize = size_of::<ClientHeader>() / size_of::<Slot>();
 pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - HEADER_SLOTS;
 /// Duration of a permission after the server's last renewal.
 pub const LEASE: Duration = Duration::from_millis(500);
+/// The most by which a queue's ready time may lie ahead. A queue with brief work only is ready from a time ahead
+/// on, and counts as idle until then.
+pub const AHEAD: Duration = Duration::from_millis(2);
 /// Interval at which the server renews every lease.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
 
@@ -113,7 +116,7 @@ pub const UNKNOWN: u64 = u64::MAX;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// State of the queue, as [`activity_word`].
+    /// State of the queue, as [`activity_word`]. A ready time may lie ahead by up to [`AHEAD`].
     pub activity: AtomicU64,
     /// Commands submitted and not launched.
     pub pending: AtomicU64,

@@ -116,6 +116,22 @@ pub trait Observer: Send + Sync {
     /// Notes that the queue has proved to have nothing pending and nothing in flight. `worked`:
     /// [`crate::Stats::worked`].
     fn turned_idle(&self, queue: QueueId, tag: usize, worked: Duration);
+    /// Returns true if the observer tells brief work from other work, by the two functions below. Called
+    /// before the first of them, each time.
+    fn counts_brief(&self) -> bool {
+        false
+    }
+    /// Notes, in place of [`Observer::turned_ready`], that the only unfinished command is a brief one
+    /// ([`crate::CommandSpec::brief`]). It need not count before [`crate::GRACE`] has passed. If more work
+    /// comes, `turned_ready` follows.
+    fn turned_ready_briefly(&self, queue: QueueId, tag: usize) {
+        self.turned_ready(queue, tag);
+    }
+    /// Notes, in place of [`Observer::turned_idle`], that the brief command completed within that time: the
+    /// queue counts as idle for as long as if there had been none.
+    fn turned_idle_briefly(&self, queue: QueueId, tag: usize, worked: Duration) {
+        self.turned_idle(queue, tag, worked);
+    }
 }
 
 /// An [`Observer`] that ignores every notification.

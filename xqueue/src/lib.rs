@@ -165,4 +165,5 @@ pub use permission::{Permission, Window};
 pub use state::completion::Wait;
 pub use state::flight::CompletionSnapshot;
 pub use state::queue::{After, Completion, Scope, Stats, XQueue};
+pub use state::ready::GRACE;
 pub use state::storage::{CommandBox, CommandMemory};

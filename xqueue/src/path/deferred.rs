@@ -64,8 +64,8 @@ impl XQueue {
             self.hot.frontier.store(ticket.0, Ordering::Release);
             self.core.backlog.fetch_add(1, Ordering::AcqRel);
         }
-        if !self.state.ready.load(Ordering::Relaxed) {
-            self.turn_ready();
+        if !self.state.ready.is_full() {
+            self.turn_ready(false);
         }
         let count = pending.appended;
         let spare = pending.spare();

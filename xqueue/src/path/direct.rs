@@ -56,8 +56,8 @@ impl XQueue {
             }
         };
         let ticket = self.core.tickets.take();
-        if !self.state.ready.load(Ordering::Relaxed) {
-            self.turn_ready();
+        if !self.state.ready.is_full() {
+            self.turn_ready(spec.brief);
         }
         if spec.completes {
             return Direct::Launched(ticket, self.call_through(submit, ticket, call));

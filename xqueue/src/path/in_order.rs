@@ -81,8 +81,8 @@ impl XQueue {
     pub fn launch_unordered(&self, call: impl FnOnce() -> HwResult) -> HwResult {
         let pending = self.pending.lock();
         self.hot.flight.begin_unordered();
-        if !self.state.ready.load(Ordering::Relaxed) {
-            self.turn_ready();
+        if !self.state.ready.is_full() {
+            self.turn_ready(false);
         }
         drop(pending);
         let result = call();

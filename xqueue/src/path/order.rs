@@ -33,12 +33,15 @@ pub struct CommandSpec<'a> {
     /// True if the command, once launched, can last until the program's own threads do something: a wait for
     /// a value, a host function. While it lasts the window keeps no caller waiting.
     pub open: bool,
+    /// True if the device needs only microseconds for it, whatever else runs: a small copy. Alone it is no
+    /// reason to suspend others ([`crate::Observer::turned_ready_briefly`]).
+    pub brief: bool,
 }
 
 impl CommandSpec<'_> {
     /// Returns a command that follows only its own queue.
     pub fn new(key: CostKey) -> Self {
-        Self { key, after: &[], scope: None, may_wait: true, completes: false, open: false }
+        Self { key, after: &[], scope: None, may_wait: true, completes: false, open: false, brief: false }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::state::ready::BriefRule;
 use crate::sync::{Instant, now};
 
 /// The times of one queue, behind a lock that is held for a moment only.
@@ -11,7 +12,9 @@ pub(crate) struct Accounting {
     suspended: Duration,
     suspensions: u64,
     pub(crate) ready_since: Option<Instant>,
+    /// Brief spells of work do not count.
     pub(crate) idle_since: Option<Instant>,
+    pub(crate) brief: BriefRule,
 }
 
 impl Accounting {

@@ -16,6 +16,7 @@ use crate::error::HwResult;
 use crate::ids::{OrderClass, Ticket};
 use crate::state::flight::CompletionSnapshot;
 use crate::state::queue::{Completion, DeviceWait, XQueue};
+use crate::state::ready::Ready;
 use crate::sync::{Instant, Ordering, now};
 
 /// The most waits of one queue that are kept. Beyond that the oldest is forgotten, and markers have to show
@@ -69,7 +70,8 @@ impl Completion {
 }
 
 impl XQueue {
-    /// Returns the time since which the queue has been idle; none while it is ready or was never used.
+    /// Returns the time since which the queue has been idle; none while it is ready or was never used. Work
+    /// that the observer was told to count as idle does not interrupt it.
     pub fn idle_since(&self) -> Option<Instant> {
         self.accounting.lock().idle_since.filter(|_| !self.is_ready())
     }
@@ -87,13 +89,35 @@ impl XQueue {
         expected.takes?.checked_sub(expected.ran)
     }
 
-    /// Turns the queue ready. Called under the submit lock or under `pending`, with `ready` read as false.
+    /// Turns the queue ready, or briefly ready. Called under the submit lock or under `pending`, with `ready`
+    /// read as not full.
     #[cold]
-    pub(crate) fn turn_ready(&self) {
-        // The time first: a thread that sees the queue ready must see since when.
-        self.accounting.lock().ready_since = Some(now());
-        if !self.state.ready.swap(true, Ordering::SeqCst) {
+    pub(crate) fn turn_ready(&self, brief: bool) {
+        let at = now();
+        let mut accounting = self.accounting.lock();
+        let idle = self.state.ready.load() == Ready::No;
+        let brief = brief && idle && self.core.observer.counts_brief() && {
+            let idle_since = accounting.idle_since;
+            accounting.brief.admits(idle_since, at)
+        };
+        if idle {
+            // The time first: a thread that sees the queue ready must see since when.
+            accounting.ready_since = Some(at);
+        }
+        drop(accounting);
+        if brief {
+            // If another thread has turned it ready meanwhile, that counts.
+            if self.state.ready.begin_brief() {
+                self.core.observer.turned_ready_briefly(self.id, self.tag);
+                self.core.arm_watcher();
+            }
+            return;
+        }
+        let before = self.state.ready.swap(Ready::Yes);
+        if before != Ready::Yes {
             self.core.observer.turned_ready(self.id, self.tag);
+        }
+        if before == Ready::No {
             self.core.arm_watcher();
         }
     }
@@ -150,9 +174,23 @@ impl XQueue {
         if unfinished() {
             return;
         }
-        if self.state.ready.swap(false, Ordering::SeqCst) {
-            self.accounting.lock().idle_since = Some(now());
-            self.core.observer.turned_idle(self.id, self.tag, self.hot.flight.worked.completed());
+        let before = self.state.ready.swap(Ready::No);
+        if before != Ready::No {
+            let at = now();
+            let mut accounting = self.accounting.lock();
+            let took =
+                accounting.ready_since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
+            let brief = before == Ready::Briefly && accounting.brief.judge(took);
+            if !brief {
+                accounting.idle_since = Some(at);
+            }
+            drop(accounting);
+            let worked = self.hot.flight.worked.completed();
+            if brief {
+                self.core.observer.turned_idle_briefly(self.id, self.tag, worked);
+            } else {
+                self.core.observer.turned_idle(self.id, self.tag, worked);
+            }
         }
         drop(pending);
     }

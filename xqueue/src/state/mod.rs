@@ -10,6 +10,7 @@ pub(crate) mod lease;
 pub(crate) mod pending;
 pub(crate) mod queue;
 pub(crate) mod queue_permission;
+pub(crate) mod ready;
 pub(crate) mod stall;
 pub(crate) mod storage;
 pub(crate) mod worked;

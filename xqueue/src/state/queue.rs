@@ -17,6 +17,7 @@ use crate::state::accounting::Accounting;
 use crate::state::device::{Core, Device};
 use crate::state::flight::{CompletionSnapshot, Flight};
 use crate::state::pending;
+use crate::state::ready::{Readiness, Ready};
 use crate::state::stall::Stall;
 use crate::state::storage::{CommandMemory, Slot};
 use crate::submit_lock::{SubmitHeld, SubmitLock};
@@ -81,7 +82,7 @@ pub(crate) struct Hot {
 /// The words that every call reads and few change.
 pub(crate) struct State {
     pub(crate) permission: QueuePermission,
-    pub(crate) ready: AtomicBool,
+    pub(crate) ready: Readiness,
 }
 
 /// The state of a queue at the watcher's last check.
@@ -223,7 +224,7 @@ impl XQueue {
             }),
             state: CachePadded::new(State {
                 permission: QueuePermission::new(flags),
-                ready: AtomicBool::new(false),
+                ready: Readiness::new(),
             }),
             pending: CachePadded::new(Mutex::new(Pending::new())),
             spare: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
@@ -392,7 +393,7 @@ impl XQueue {
 
     /// Returns true if the queue has, or may have, unfinished commands.
     pub fn is_ready(&self) -> bool {
-        self.state.ready.load(Ordering::Acquire)
+        self.state.ready.load() != Ready::No
     }
 
     /// Returns true for a default queue with blocking queues beside it: they wait for each other, and a

@@ -14,6 +14,7 @@ use crate::path::launch::BATCH;
 use crate::state::device::Core;
 use crate::state::lease::UNRESPONSIVE_AFTER;
 use crate::state::queue::{Scope, XQueue};
+use crate::state::ready::Ready;
 use crate::sync::{Ordering, now};
 
 /// The shortest pause while rivals wait for a limited queue to turn idle.
@@ -83,7 +84,7 @@ pub(crate) fn run(core: &Core) {
 fn any_ready(core: &Core) -> bool {
     let mut ready = false;
     core.each_queue(Scope::Process, |queue| {
-        ready |= queue.state.ready.load(Ordering::SeqCst);
+        ready |= queue.state.ready.load() != Ready::No;
         !ready
     });
     ready

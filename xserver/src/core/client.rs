@@ -9,7 +9,7 @@ use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, QueueId};
 use protocol::operation::{Permit, Reason, Window};
-use protocol::page::activity_of;
+use protocol::page::{AHEAD, activity_of};
 use protocol::status::{Activity, Queues};
 use protocol::time::Time;
 
@@ -27,10 +27,12 @@ pub(super) struct Slot {
     /// The last word read from the slot; none for a new queue.
     word: Option<u64>,
     /// The state in that word. A time in the future is replaced by the time of reading, only once: otherwise
-    /// it would never pass.
+    /// it would never pass. While the queue is ready from a time ahead on, its state before.
     pub activity: Activity,
     /// The state after the last step while a client waited.
     pub seen: Option<Seen>,
+    /// The time from which on the queue is ready, if it lies ahead.
+    ready_from: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -115,8 +117,9 @@ impl<P: ClientPage> ClientState<P> {
         let at = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
         let reported = QueueHints::default();
-        let (word, seen) = (None, None);
-        self.slots.insert(at, Slot { queue, index, level, own_priority, reported, word, activity, seen });
+        let (word, ready_from, seen) = (None, None, None);
+        let slot = Slot { queue, index, level, own_priority, reported, word, activity, ready_from, seen };
+        self.slots.insert(at, slot);
     }
 
     pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {
@@ -145,11 +148,23 @@ impl<P: ClientPage> ClientState<P> {
         let mut changed = false;
         for slot in &mut self.slots {
             let word = self.page.activity(slot.index);
-            if slot.word != Some(word) {
+            let due = slot.ready_from.is_some_and(|from| from <= now);
+            if slot.word != Some(word) || due {
                 slot.word = Some(word);
-                slot.activity = match activity_of(word) {
-                    Activity::Ready { since } => Activity::Ready { since: since.min(now) },
-                    Activity::Idle { since } => Activity::Idle { since: since.map(|since| since.min(now)) },
+                slot.ready_from = None;
+                slot.activity = match (activity_of(word), slot.activity) {
+                    (Activity::Ready { since }, before) if since > now && since <= now.after(AHEAD) => {
+                        slot.ready_from = Some(since);
+                        match before {
+                            Activity::Idle { .. } => before,
+                            // It was idle in between, unseen.
+                            Activity::Ready { .. } => Activity::Idle { since: Some(now) },
+                        }
+                    }
+                    (Activity::Ready { since }, _) => Activity::Ready { since: since.min(now) },
+                    (Activity::Idle { since }, _) => {
+                        Activity::Idle { since: since.map(|since| since.min(now)) }
+                    }
                 };
                 changed = true;
                 if !self.yielded {
@@ -166,6 +181,11 @@ impl<P: ClientPage> ClientState<P> {
             }
         }
         changed
+    }
+
+    /// Returns the first time from which on one of its queues is ready, if that lies ahead.
+    pub fn ready_from(&self) -> Option<Time> {
+        self.slots.iter().filter_map(|slot| slot.ready_from).min()
     }
 
     /// Makes its queues count as idle, or by their real state.

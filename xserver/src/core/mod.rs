@@ -385,7 +385,8 @@ impl<P: ClientPage> Core<P> {
         if self.recorder.is_some() {
             self.record_step(now);
         }
-        [wake, self.next_watch(now)].into_iter().flatten().min()
+        let ready_from = self.clients.iter().filter_map(ClientState::ready_from).min();
+        [wake, self.next_watch(now), ready_from].into_iter().flatten().min()
     }
 
     /// Lets all clients run within their windows, because the server ends.

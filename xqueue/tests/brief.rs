@@ -1,0 +1,152 @@
+//! Brief commands: what the observer is told of a queue whose only work is a small copy.
+
+mod sim;
+
+use parking_lot::Mutex;
+use sim::{SimDevice, SimQueue, World, unlimited, until};
+use std::sync::Arc;
+use xqueue::{
+    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, GRACE, Observer, QueueConfig, QueueId, XQueue,
+};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Ready,
+    Briefly,
+    Idle,
+    IdleBriefly,
+}
+
+/// An observer that tells brief work from other work, if `0` is true.
+#[derive(Default)]
+struct Seen(bool, Mutex<Vec<Told>>);
+
+impl Observer for Seen {
+    fn turned_ready(&self, _: QueueId, _: usize) {
+        self.1.lock().push(Told::Ready);
+    }
+    fn turned_idle(&self, _: QueueId, _: usize, _: Duration) {
+        self.1.lock().push(Told::Idle);
+    }
+    fn counts_brief(&self) -> bool {
+        self.0
+    }
+    fn turned_ready_briefly(&self, _: QueueId, _: usize) {
+        self.1.lock().push(Told::Briefly);
+    }
+    fn turned_idle_briefly(&self, _: QueueId, _: usize, _: Duration) {
+        self.1.lock().push(Told::IdleBriefly);
+    }
+}
+
+struct Bed {
+    _domain: Domain,
+    queue: Arc<XQueue>,
+    seen: Arc<Seen>,
+    world: Arc<World>,
+}
+
+impl Bed {
+    fn new(counts_brief: bool) -> Self {
+        let seen = Arc::new(Seen(counts_brief, Mutex::default()));
+        let domain = Domain::new(Config { watch: false, ..unlimited() }, seen.clone());
+        domain.add_device(DeviceId(0), Arc::new(SimDevice));
+        let world = World::new();
+        world.log.lock().queues.push(sim::HwState::default());
+        let hw = Arc::new(SimQueue { world: world.clone(), index: 0 });
+        let queue =
+            domain.create_queue(DeviceId(0), hw, QueueConfig::default()).expect("the device is known");
+        Self { _domain: domain, queue, seen, world }
+    }
+
+    fn launch(&self, brief: bool) {
+        let spec = CommandSpec { brief, ..CommandSpec::new(CostKey(1)) };
+        let launched = self.queue.try_direct(&spec, || self.world.launch(0, 1));
+        assert!(matches!(launched, Direct::Launched(_, Ok(()))));
+    }
+
+    fn synchronize(&self) {
+        let proof = self.queue.begin_sync();
+        self.queue.synced(proof);
+        assert!(!self.queue.is_ready());
+    }
+
+    /// Waits until the queue was idle for so long that its last work does not count any more.
+    fn rest(&self) {
+        until("the queue rests", || self.queue.idle_since().is_none_or(|since| since.elapsed() >= GRACE));
+    }
+
+    fn told(&self) -> Vec<Told> {
+        std::mem::take(&mut *self.seen.1.lock())
+    }
+}
+
+#[test]
+fn more_work_behind_a_brief_command_turns_the_queue_ready() {
+    for brief in [false, true] {
+        let bed = Bed::new(true);
+        bed.launch(true);
+        assert!(bed.queue.is_ready(), "for everyone but the observer");
+        assert_eq!(bed.told(), [Told::Briefly]);
+        bed.launch(brief);
+        bed.launch(true);
+        assert_eq!(bed.told(), [Told::Ready]);
+        bed.synchronize();
+        assert_eq!(bed.told(), [Told::Idle]);
+        assert!(bed.queue.idle_since().is_some());
+    }
+}
+
+#[test]
+fn brief_command_leaves_the_queue_idle_as_it_was() {
+    let bed = Bed::new(true);
+    bed.launch(false);
+    bed.synchronize();
+    // On a busy machine it can take long, and counts.
+    until("a brief command is brief", || {
+        bed.rest();
+        bed.told();
+        let idle_since = bed.queue.idle_since();
+        bed.launch(true);
+        bed.synchronize();
+        let brief = bed.told() == [Told::Briefly, Told::IdleBriefly];
+        assert_eq!(brief, bed.queue.idle_since() == idle_since);
+        brief
+    });
+}
+
+#[test]
+fn late_brief_command_counts_and_so_do_those_behind_it() {
+    let bed = Bed::new(true);
+    bed.launch(true);
+    until("it is late", || bed.queue.ready_since().is_some_and(|since| since.elapsed() >= GRACE));
+    bed.synchronize();
+    assert_eq!(bed.told(), [Told::Briefly, Told::Idle]);
+    bed.rest();
+    bed.launch(true);
+    bed.synchronize();
+    assert_eq!(bed.told(), [Told::Ready, Told::Idle]);
+}
+
+#[test]
+fn brief_command_right_behind_work_counts() {
+    let bed = Bed::new(true);
+    // On a busy machine more than the grace can pass in between.
+    until("a copy follows work at once", || {
+        bed.launch(false);
+        bed.synchronize();
+        bed.told();
+        bed.launch(true);
+        let counts = bed.told() == [Told::Ready];
+        bed.synchronize();
+        counts
+    });
+}
+
+#[test]
+fn observer_that_does_not_tell_them_apart_sees_work() {
+    let bed = Bed::new(false);
+    bed.launch(true);
+    bed.synchronize();
+    assert_eq!(bed.told(), [Told::Ready, Told::Idle]);
+}
