@@ -2,6 +2,7 @@
 //! of a client.
 
 mod bounds;
+mod brief;
 mod chosen;
 
 use super::*;
