@@ -2,6 +2,7 @@
 //! of a client.
 
 mod bounds;
+mod brief;
 mod chosen;
 mod record;
 mod waiting;

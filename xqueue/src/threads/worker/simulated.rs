@@ -233,9 +233,9 @@ const FIXED: [(u32, u32); 7] = [(1, 1), (2, 1), (4, 2), (8, 4), (16, 8), (32, 16
 /// The adaptive window keeps at least as much of the device's time as every fixed one at which an urgent
 /// program waits no longer.
 ///
-/// It does not with kernels that are shorter than the way to the device and back, where the most that it loses
-/// is checked. Their estimates contain that way, and markers are further apart than the window is wide: no
-/// interval of many commands has a bound, and no poll shows that the device was idle.
+/// With kernels that take hardly longer than the way to the device and back it does not, and what it loses has a
+/// bound here. A command that is studied alone is measured with that way, and markers can be further apart than
+/// the window is wide.
 #[test]
 fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
     let programs: [(&str, &[u64], f64); 7] = [
