@@ -5,6 +5,7 @@ mod sim;
 use parking_lot::Mutex;
 use sim::{SimDevice, SimQueue, World, unlimited, until};
 use std::sync::Arc;
+use std::time::Duration;
 use xqueue::{
     CommandSpec, Config, CostKey, DeviceId, Direct, Domain, GRACE, Observer, QueueConfig, QueueId, XQueue,
 };

@@ -14,6 +14,7 @@
 //! looked up ([`progress`]): if its process is stopped it yields, and if all rivals of a client complete
 //! nothing, all clients run briefly.
 
+mod add_waiting;
 mod client;
 mod client_page;
 pub mod event_mask;
@@ -21,6 +22,7 @@ mod guard;
 mod hints;
 mod progress;
 mod record;
+mod recording;
 #[cfg(test)]
 mod tests;
 mod waiting;

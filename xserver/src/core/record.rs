@@ -1,7 +1,6 @@
 //! Records of what the core saw and decided, for `xserver --decisions`. The core only collects them; it does no
 //! I/O.
 
-use super::{ClientPage, Core};
 use policies::SchedEntity;
 use protocol::ids::{ClientId, Pid};
 use protocol::operation::{Permit, Reason};
@@ -67,10 +66,10 @@ pub enum Change {
 /// The collected records, and the last state of what no client owns.
 #[derive(Debug, Default)]
 pub(super) struct Recorder {
-    records: Vec<Record>,
+    pub records: Vec<Record>,
     /// The clients that have connected and left since the last step. Their records get the time of the next.
-    comings: Vec<Change>,
-    guard: bool,
+    pub comings: Vec<Change>,
+    pub guard: bool,
 }
 
 /// The last recorded state of a client.
@@ -87,54 +86,9 @@ impl Recorder {
     }
 }
 
-impl<P: ClientPage> Core<P> {
-    /// Collects records from now on. The caller takes them after each step.
-    pub fn start_recording(&mut self) {
-        self.recorder = Some(Recorder::default());
-    }
-
-    /// Collects no more records, and forgets those that were not taken.
-    pub fn stop_recording(&mut self) {
-        self.recorder = None;
-    }
-
-    /// Returns the records since the last call, in order of their times.
-    pub fn take_records(&mut self) -> impl Iterator<Item = Record> {
-        self.recorder.iter_mut().flat_map(|recorder| recorder.records.drain(..))
-    }
-
-    /// Collects what a step saw and decided. The engine knows the same clients as the core.
-    pub(super) fn record_step(&mut self, now: Time) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let comings = recorder.comings.drain(..);
-        recorder.records.extend(comings.map(|change| Record { at: now, change }));
-        let units = self.engine.entities().all();
-        for ((state, gang), unit) in self.clients.iter_mut().zip(super::gangs(&mut self.status)).zip(units) {
-            for change in state.recorded.seen(gang, unit, now).into_iter().flatten() {
-                recorder.records.push(Record { at: now, change });
-            }
-        }
-        self.record_permissions(now);
-    }
-
-    /// Collects the permissions in force.
-    pub(super) fn record_permissions(&mut self, now: Time) {
-        let Some(recorder) = &mut self.recorder else { return };
-        let on = self.guard.is_active();
-        if std::mem::replace(&mut recorder.guard, on) != on {
-            recorder.records.push(Record { at: now, change: Change::Guard { on } });
-        }
-        for (state, gang) in self.clients.iter_mut().zip(super::gangs(&mut self.status)) {
-            if let Some(change) = state.recorded.decided(gang, state.permit) {
-                recorder.records.push(Record { at: now, change });
-            }
-        }
-    }
-}
-
 impl Recorded {
     /// Returns what has changed in the work of a client.
-    fn seen(&mut self, gang: &Gang, unit: &SchedEntity, now: Time) -> [Option<Change>; 2] {
+    pub fn seen(&mut self, gang: &Gang, unit: &SchedEntity, now: Time) -> [Option<Change>; 2] {
         let Gang { client, pid, .. } = *gang;
         let works = unit.working;
         let turned = std::mem::replace(&mut self.works, works) != works;
@@ -158,7 +112,7 @@ impl Recorded {
     }
 
     /// Returns the change of the permission.
-    fn decided(&mut self, gang: &Gang, permit: Permit) -> Option<Change> {
+    pub fn decided(&mut self, gang: &Gang, permit: Permit) -> Option<Change> {
         let Permit { run, reason, .. } = permit;
         let before = self.permit.replace((run, reason));
         let same = before.is_some_and(|(ran, before)| ran == run && is_alike(&before, &reason));
