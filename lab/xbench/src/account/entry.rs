@@ -46,7 +46,7 @@ pub(crate) const ENTRIES: [(Entry, &str, &str); 13] = [
     (Entry::Linger, "linger", "idle, and still counted as ready"),
     (Entry::Decision, "decision", "idle, and not yet seen or decided"),
     (Entry::Resume, "resume", "allowed to run, and not yet acted"),
-    (Entry::Window, "window", "launched by the host, held back by the library"),
+    (Entry::Window, "window", "launched by the host, not on the device yet"),
     (Entry::Host, "host", "the other programs' hosts had launched nothing more"),
     (Entry::None, "none", "nobody had a request under way"),
 ];

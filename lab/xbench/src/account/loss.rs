@@ -172,11 +172,21 @@ impl ModeAccount {
         let mut rows: Vec<_> = busy.into_iter().chain(idle).map(row).collect();
         rows.extend(self.overlap.map(|overlap| ("overlap", -overlap, "kernels that ran beside each other")));
         if let Some(loss) = &self.loss {
-            rows.push(("alone", -loss.alone, "what the batch programs lose alone as well"));
+            let what = "what the batch programs lose alone as well";
+            rows.extend(Some(("alone", -loss.alone, what)).filter(|_| loss.alone != 0.0));
             rows.push(("loss", loss.by_entries, "by these entries"));
             rows.push(("loss", loss.by_counts, "by the programs' counts"));
         }
         rows
+    }
+}
+
+/// Returns the number with so many digits behind the point; zero has no sign.
+fn signed(value: f64, digits: usize) -> String {
+    let text = format!("{value:.digits$}");
+    match text.strip_prefix('-') {
+        Some(zero) if !zero.contains(|digit| ('1'..='9').contains(&digit)) => zero.to_owned(),
+        _ => text,
     }
 }
 
@@ -187,8 +197,8 @@ impl fmt::Display for ModeAccount {
         let mut table = Table::without_header([false, true, true, false]);
         table.push(["", "seconds", "%", ""].map(str::to_owned));
         for (name, seconds, what) in self.rows() {
-            let percent = seconds / self.seconds * 100.0;
-            table.push([name.to_owned(), format!("{seconds:.3}"), format!("{percent:.2}"), what.to_owned()]);
+            let (percent, what) = (signed(seconds / self.seconds * 100.0, 2), what.to_owned());
+            table.push([name.to_owned(), signed(seconds, 3), percent, what]);
         }
         table.fmt(f)?;
         let mut text = String::new();
@@ -314,6 +324,14 @@ difference of both losses within 2 % of the time: 0.00 %, met
 ! something is missing
 ";
         assert_eq!(accounts.0[2].to_string(), expected);
+    }
+
+    #[test]
+    fn zero_has_no_sign() {
+        assert_eq!(
+            [-0.0004, -0.0, 0.0, -0.0006, 1.5].map(|value| signed(value, 3)),
+            ["0.000", "0.000", "0.000", "-0.001", "1.500"]
+        );
     }
 
     #[test]

@@ -14,6 +14,8 @@ mod sweep;
 mod tests;
 mod timeline;
 
+#[cfg(test)]
+pub(crate) use entry::Entry;
 pub(crate) use loss::{Accounts, Runs};
 pub(crate) use run::{Part, Program, RunAccount};
 pub(crate) use sweep::{Change, Class, Index, What, sweep};

@@ -77,7 +77,7 @@ impl RunAccount {
                 class: program.class,
                 inferences: inferences(program.record, from, to),
                 device_us: program.device_us,
-                alone_ns: (kernels.count > 0).then(|| mean * counts.ended_within as f64),
+                alone_ns: (kernels.count > 0).then_some(mean * counts.ended_within as f64),
             });
             changes.extend(launched.iter().map(|at| Change { at: *at, what: What::Launched(index, 1) }));
             changes.extend(requests(program, &launched, index));

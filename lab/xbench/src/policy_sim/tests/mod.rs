@@ -1,5 +1,6 @@
 //! Properties of every simulation: it loses no time and no request, and is reproducible.
 
+mod account;
 mod theory;
 
 use super::alone;
