@@ -78,13 +78,14 @@ fn hints_are_shown_and_policies_change_who_runs() {
     // Either may be idle at a moment: the first one is suspended once its next command is held back.
     until("it is said why the first one is suspended", || {
         let said = xcli(&daemon, &["explain", "--pid", &pids[0]]);
-        let how_long = said.contains("\n  its process was suspended for ") && said.contains("\n  others had ");
+        let how_long =
+            said.contains("\n  its process was suspended for ") && said.contains("\n  others had ");
         (said.contains("\n  suspended for ") && said.contains(&sentence) && how_long).then_some(())
     });
     until("and in JSON", || {
         let said = xcli(&daemon, &["explain", "--json", "--pid", &pids[0]]);
         let said: Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!(said[0]["policy"], "HPF");
+        assert_eq!(said[0]["policy"], "HPF gaps=1");
         (said[0]["state"] == "suspended" && said[0]["why"] == why).then_some(())
     });
 
