@@ -17,6 +17,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicUsize, Ordering};
+//! use std::time::Duration;
 //! use xqueue::*;
 //!
 //! struct Gpu;
