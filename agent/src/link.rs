@@ -140,9 +140,9 @@ impl ServerLink {
         let now = self.now();
         let before = words.activity.load(Ordering::SeqCst);
         let before = match activity_of(before) {
-            Activity::Idle { .. } => before,
-            // Another server's time, or a report that came late.
-            Activity::Ready { .. } => activity_word(Activity::Idle { since: Some(now) }),
+            Activity::Idle { since: Some(_) } => before,
+            // It was never used, or the word is another server's, or a report came late.
+            Activity::Idle { since: None } | Activity::Ready { .. } => self.idle_now(),
         };
         slot.idle.store(before, Ordering::Release);
         self.ready_from(words, now.after(xqueue::GRACE));
@@ -161,15 +161,22 @@ impl ServerLink {
     /// Reports that a queue has nothing pending and nothing in flight, and the device time of its commands.
     pub(crate) fn turned_idle(&self, slot: &QueueSlot, worked: Duration) {
         if let Some(words) = slot.get() {
-            self.idle_by(words, activity_word(Activity::Idle { since: Some(self.now()) }), worked);
+            self.idle_by(words, self.idle_now(), worked);
         }
     }
 
     /// Reports that the brief work is done: the queue has been idle for as long as before it.
     pub(crate) fn turned_idle_briefly(&self, slot: &QueueSlot, worked: Duration) {
         if let Some(words) = slot.get() {
-            self.idle_by(words, slot.idle.load(Ordering::Acquire), worked);
+            let before = slot.idle.load(Ordering::Acquire);
+            // Never the word of a queue that was never used: only the agent may find that, and replace it.
+            let word = if before == 0 { self.idle_now() } else { before };
+            self.idle_by(words, word, worked);
         }
+    }
+
+    fn idle_now(&self) -> u64 {
+        activity_word(Activity::Idle { since: Some(self.now()) })
     }
 
     fn idle_by(&self, slot: &Slot, word: u64, worked: Duration) {
@@ -197,12 +204,41 @@ mod tests {
     use super::*;
     use protocol::page::activity_of;
 
+    fn slot() -> &'static Slot {
+        // SAFETY: a slot consists of atomic integers, for which zero is a value.
+        Box::leak(Box::new(unsafe { std::mem::zeroed() }))
+    }
+
+    #[test]
+    fn brief_work_never_leaves_the_word_of_a_queue_that_was_never_used() {
+        for announced_before in [true, false] {
+            let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
+            if announced_before {
+                queue.set(Some(slot));
+            }
+            link.turned_ready_briefly(&queue);
+            queue.set(Some(slot));
+            link.turned_idle_briefly(&queue, Duration::ZERO);
+            let activity = activity_of(slot.activity.load(Ordering::SeqCst));
+            assert!(matches!(activity, Activity::Idle { since: Some(_) }), "{activity:?}");
+        }
+    }
+
+    #[test]
+    fn brief_work_leaves_the_idle_time_that_was_there() {
+        let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
+        queue.set(Some(slot));
+        link.turned_idle(&queue, Duration::ZERO);
+        let before = slot.activity.load(Ordering::SeqCst);
+        link.turned_ready_briefly(&queue);
+        assert_ne!(slot.activity.load(Ordering::SeqCst), before);
+        link.turned_idle_briefly(&queue, Duration::ZERO);
+        assert_eq!(slot.activity.load(Ordering::SeqCst), before);
+    }
+
     #[test]
     fn queue_that_turns_idle_says_how_long_the_device_worked_for_it() {
-        // SAFETY: a slot consists of atomic integers, for which zero is a value.
-        let slot: &'static Slot = Box::leak(Box::new(unsafe { std::mem::zeroed() }));
-        let queue = QueueSlot::new();
-        let link = ServerLink::new();
+        let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
         link.turned_idle(&queue, Duration::from_nanos(7));
         queue.set(Some(slot));
         link.turned_ready(&queue);

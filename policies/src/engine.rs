@@ -219,6 +219,12 @@ impl Engine {
         self.starvation.forget();
     }
 
+    /// Notes that the next change of an entity, by its index at the last decision, may not lead to a decision, because
+    /// nobody asked for it. Without this call each change must lead to one.
+    pub fn note_unheard(&mut self, index: usize) {
+        self.lingers.miss(index);
+    }
+
     /// Returns how often a policy needs the power of the devices; `None` if none needs it.
     pub fn reads_power(&self) -> Option<Duration> {
         self.bindings.iter().filter_map(|binding| binding.policy.reads_power()).min()

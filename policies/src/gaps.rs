@@ -15,8 +15,9 @@
 //! the entity do not pay the same: after a linger that ends just before the work comes, the entity waits for its
 //! devices. So a candidate is left out if any kept gap ends within a switch and a quarter after it: the switch would
 //! have cost more than it gained. If a part p of all gaps ends there, none of the n before did so with (1 - p)ⁿ, so a
-//! guess is wrong with p (1 - p)ⁿ at most: at worst 0.6 % of the gaps with 64 of them, less than what the 99th
-//! percentile of the entity's requests shows.
+//! guess of one candidate is wrong with p (1 - p)ⁿ: at most 0.6 % of the gaps with 64 of them. The rule chooses among
+//! several, so more guesses are wrong: 1.0 % of evenly or exponentially distributed gaps, where the fixed linger is
+//! wrong in 2 %.
 //!
 //! # Bounded misprediction
 //! A linger was learnt from the gaps before, and the gaps may change. Each gap is kept with the linger that was learnt
@@ -32,7 +33,7 @@ use std::time::Duration;
 /// The gaps of a record: enough for the bound on wrong guesses, few enough that a program that changes is learnt anew
 /// after some dozens of gaps.
 const KEPT: usize = 64;
-/// The gaps from which a linger is learnt. With so many, a guess is wrong for about one in a hundred at worst.
+/// The gaps from which a linger is learnt. With so many, a guess of one candidate is wrong for one gap in a hundred.
 const ENOUGH: u8 = 32;
 /// The longest linger that is learnt, in fixed lingers: the loss of best effort for one gap is bounded.
 const MOST: u32 = 5;

@@ -17,8 +17,8 @@
 //! entity's priority has fallen to that.
 //!
 //! # Gaps
-//! An entity that turns idle keeps its devices for a while, in case its next work comes soon. For how long
-//! follows from its earlier gaps (`gaps`): not at all if all were long, and as long as the short ones,
+//! An entity that turns idle keeps its devices for a while, in case its next work comes soon. Its earlier
+//! gaps decide how long (`gaps`): not at all if all were long, and as long as the short ones,
 //! 1 ms at most, if there are short ones. With fewer than 32 gaps, with gaps of any length, or if what was
 //! learnt did worse in the last 64 gaps, it is 200 µs.
 //!

@@ -50,9 +50,11 @@ enum Seen {
 #[derive(Debug, Clone, Copy)]
 struct Gap {
     since: Time,
-    /// The length of the work before it; `None` if its beginning was not seen.
+    /// The length of the work before it; `None` if its beginning may not have been seen.
     before: Option<Duration>,
     linger: Duration,
+    /// True if its end may have been missed, and work that is seen next may be later work.
+    missed: bool,
 }
 
 /// State of an entity.
@@ -97,6 +99,14 @@ impl Lingers {
         }
     }
 
+    /// Notes that the next change of an entity, by its index at the last decision, may not lead to a decision. What is
+    /// seen of it next may be a later change.
+    pub fn miss(&mut self, index: usize) {
+        if let Some(watch) = self.watches.values_mut().get_mut(index) {
+            watch.miss();
+        }
+    }
+
     /// Passes what has been learnt since the last call to `count`, with the index of the entity.
     pub fn count(&mut self, entities: &[SchedEntity], mut count: impl FnMut(usize, GapCounts)) {
         if std::mem::take(&mut self.counted) {
@@ -128,17 +138,31 @@ impl Lingers {
 }
 
 impl Watch {
+    fn miss(&mut self) {
+        match &mut self.seen {
+            Seen::Gap(gap) => gap.missed = true,
+            seen => *seen = Seen::Nothing,
+        }
+    }
+
     fn look(&mut self, course: Course, fixed: Duration) -> Duration {
-        match (self.seen, course) {
-            (Seen::Gap(gap), Course::Idle(since)) if gap.since == since => return gap.linger,
-            // It had work that was too short to be seen. That ended the gap within the linger, or a decision would have
-            // been asked for, so the time between is little more than the gap.
-            (Seen::Gap(gap), Course::Idle(since))
-                if gap.since < since && since.since(gap.since) <= gap.linger + fixed =>
-            {
+        match (&mut self.seen, course) {
+            (Seen::Gap(gap), Course::Idle(since)) if gap.since >= since => {
+                // The same gap: nothing was missed. Its beginning can turn out to be earlier, where a short piece of
+                // work does not count.
+                (gap.since, gap.missed) = (since, false);
+                return gap.linger;
+            }
+            // Its work began and ended within the linger, unreported. The time between is the gap and that work: an
+            // upper bound.
+            (Seen::Gap(gap), Course::Idle(since)) if since.since(gap.since) <= gap.linger + fixed => {
+                let gap = *gap;
                 self.record(gap, since, fixed);
             }
-            (Seen::Gap(gap), Course::Working(since)) if gap.since < since => self.record(gap, since, fixed),
+            (Seen::Gap(gap), Course::Working(since)) if gap.since < since => {
+                let gap = *gap;
+                self.record(gap, since, fixed);
+            }
             _ => {}
         }
         match course {
@@ -151,7 +175,7 @@ impl Watch {
                 };
                 let learnt = self.gaps.as_ref().and_then(|gaps| gaps.linger(before));
                 let linger = learnt.unwrap_or(fixed);
-                self.seen = Seen::Gap(Gap { since, before, linger });
+                self.seen = Seen::Gap(Gap { since, before, linger, missed: false });
                 return linger;
             }
         }
@@ -160,6 +184,9 @@ impl Watch {
 
     /// Records a gap that ended at a time.
     fn record(&mut self, gap: Gap, end: Time, fixed: Duration) {
+        if gap.missed {
+            return;
+        }
         let length = end.since(gap.since);
         self.gaps.get_or_insert_default().record(length, gap.before, fixed);
         self.counts.add(GapCounts {
@@ -213,6 +240,43 @@ mod tests {
     fn decision_in_between_changes_nothing() {
         let twice = requests(50).flat_map(|course| [course; 2]);
         assert_eq!(play(twice), play(requests(50)));
+    }
+
+    #[test]
+    fn gap_whose_end_may_have_been_missed_is_not_recorded() {
+        let play = |misses: bool, again: bool| {
+            let mut watch = Watch::default();
+            for number in 0..40 {
+                watch.look(working(number * 5_000), FIXED);
+                watch.look(idle(number * 5_000 + 1_000), FIXED);
+                if misses {
+                    watch.miss();
+                }
+                if again {
+                    watch.look(idle(number * 5_000 + 1_000), FIXED);
+                }
+            }
+            watch.counts.gaps
+        };
+        assert_eq!((play(false, false), play(true, false)), (39, 0));
+        assert_eq!(play(true, true), 39, "it was still the same gap when changes were reported again");
+        let mut watch = Watch::default();
+        watch.look(working(0), FIXED);
+        watch.miss();
+        watch.look(idle(90_000), FIXED);
+        assert!(matches!(watch.seen, Seen::Gap(Gap { before: None, .. })), "it may have worked twice");
+    }
+
+    #[test]
+    fn gap_that_turns_out_to_be_longer_keeps_its_linger() {
+        let mut watch = Watch::default();
+        for course in requests(40) {
+            watch.look(course, FIXED);
+        }
+        let (before, earlier) = (watch.counts, 39 * 5_000 + 900);
+        assert_eq!(watch.look(idle(earlier), FIXED), Duration::ZERO);
+        assert_eq!(watch.look(idle(earlier), FIXED), Duration::ZERO);
+        assert_eq!(watch.counts, before);
     }
 
     #[test]

@@ -31,9 +31,10 @@ pub const HEADER_SLOTS: usize = size_of::<ClientHeader>() / size_of::<Slot>();
 pub const SLOTS: usize = CLIENT_BYTES / size_of::<Slot>() - HEADER_SLOTS;
 /// Duration of a permission after the server's last renewal.
 pub const LEASE: Duration = Duration::from_millis(500);
-/// The most by which a queue's ready time may lie ahead. A queue with brief work only is ready from a time ahead
-/// on, and counts as idle until then.
-pub const AHEAD: Duration = Duration::from_millis(2);
+/// The most by which a queue's ready time may lie ahead. A queue with brief work only is ready from a time ahead on, and
+/// counts as idle until then. Clients write at most 1 ms; the server may compare that with an older time, or with a
+/// clock that is a little behind.
+pub const AHEAD: Duration = Duration::from_millis(10);
 /// Interval at which the server renews every lease.
 pub const HEARTBEAT: Duration = Duration::from_millis(100);
 

@@ -31,8 +31,8 @@ pub struct ExplainArgs {
     /// Print JSON: of each queue `pid`, `name`, `queue`, `device`, `priority`, `policy`, `state` (idle,
     /// running, suspended), `since_us`, `why`, `sentence`, `level`, `limited`, `window_us`, `in_flight`,
     /// `pending`, `hints`, `process_hints`, `remarks`
-    /// and `waiting` of its process: `connected_us`, and of that `suspended_us`, of that `others_had_work_us`, of
-    /// that `others_worked_us`
+    /// and `waiting` of its process: `connected_us`, `suspended_us`, `others_had_work_us`, `others_worked_us`;
+    /// each is a part of the one before it
     #[arg(long)]
     json: bool,
 }
@@ -230,14 +230,18 @@ fn waiting(of: &WaitingMicros) -> Vec<String> {
         return Vec::new();
     }
     let time = |us| duration(Duration::from_micros(us));
-    let worked = match of.others_worked_us {
+    let had_work = percent(of.others_had_work_us, of.suspended_us);
+    let others = match of.others_worked_us {
+        _ if of.others_had_work_us == 0 => "others had no unfinished work meanwhile".to_owned(),
         Some(worked) => format!(
-            "the device worked for them for about {}, counting the kernels whose times they know",
+            "others had unfinished work for {had_work} of that time; the device worked for them for about {} of it, \
+             counting the kernels whose times are known",
             percent(worked, of.suspended_us)
         ),
-        None => {
-            "how much the device worked for them is unknown: they know no times of their kernels".to_owned()
-        }
+        None => format!(
+            "others had unfinished work for {had_work} of that time; how long the device worked for them is unknown: \
+             the times of their kernels are not known"
+        ),
     };
     let part = percent(of.suspended_us, of.connected_us);
     vec![
@@ -246,10 +250,7 @@ fn waiting(of: &WaitingMicros) -> Vec<String> {
             time(of.suspended_us),
             time(of.connected_us)
         ),
-        format!(
-            "others had unfinished work for {} of that; {worked}",
-            percent(of.others_had_work_us, of.suspended_us)
-        ),
+        others,
     ]
 }
 
@@ -355,7 +356,7 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
             lines(Some(waiting)),
             [
                 part,
-                "others had unfinished work for 85 % of that; the device worked for them for about 63 %, counting the kernels whose times they know"
+                "others had unfinished work for 85 % of that time; the device worked for them for about 63 % of it, counting the kernels whose times are known"
             ]
         );
         let waiting = Waiting { others_had_work_ns: 1_000_000, others_worked_ns: None, ..waiting };
@@ -363,7 +364,7 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
             lines(Some(waiting)),
             [
                 part,
-                "others had unfinished work for less than 1 % of that; how much the device worked for them is unknown: they know no times of their kernels"
+                "others had unfinished work for less than 1 % of that time; how long the device worked for them is unknown: the times of their kernels are not known"
             ]
         );
     }

@@ -43,7 +43,7 @@ struct Cli {
     #[arg(long)]
     exit_when_unused: bool,
     /// Write what the server sees and decides to this file, one JSON object a line. An existing file is
-    /// replaced. For measurements: the file has no limit of size
+    /// replaced. For measurements only, because the file grows without limit
     #[arg(long, value_name = "FILE")]
     decisions: Option<PathBuf>,
 }

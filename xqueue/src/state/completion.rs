@@ -109,6 +109,11 @@ impl XQueue {
             // If another thread has turned it ready meanwhile, that counts.
             if self.state.ready.begin_brief() {
                 self.core.observer.turned_ready_briefly(self.id, self.tag);
+                // Another thread may have appended more work, and reported that before. Nothing turns the queue idle
+                // meanwhile: this thread holds a lock that this needs.
+                if self.state.ready.load() == Ready::Yes {
+                    self.core.observer.turned_ready(self.id, self.tag);
+                }
                 self.core.arm_watcher();
             }
             return;

@@ -145,11 +145,13 @@ impl<P: ClientPage> ClientState<P> {
 
     /// Reads the state of its queues. Returns true if any has changed.
     pub fn look(&mut self, queues: &mut Queues, now: Time) -> bool {
-        let mut changed = false;
+        let (mut changed, mut any_written) = (false, false);
         for slot in &mut self.slots {
             let word = self.page.activity(slot.index);
+            let written = slot.word != Some(word);
             let due = slot.ready_from.is_some_and(|from| from <= now);
-            if slot.word != Some(word) || due {
+            any_written |= written;
+            if written || due {
                 slot.word = Some(word);
                 slot.ready_from = None;
                 slot.activity = match (activity_of(word), slot.activity) {
@@ -173,7 +175,7 @@ impl<P: ClientPage> ClientState<P> {
                 }
             }
         }
-        if changed {
+        if any_written {
             // A client that writes to its page is not stopped, and makes progress.
             self.set_yielded(false, queues);
             if let Some(progress) = &mut self.progress {

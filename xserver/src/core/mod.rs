@@ -40,7 +40,7 @@ use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason, Window};
-use protocol::page::{EVENT_PROGRESS, SLOTS};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, SLOTS};
 use protocol::slow::SlowPath;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
@@ -381,6 +381,7 @@ impl<P: ClientPage> Core<P> {
         if !stable {
             wake = Some(now);
         }
+        self.note_unheard();
         self.watch_progress(now);
         self.publish_permissions(now);
         self.add_waiting(now);
@@ -523,6 +524,21 @@ impl<P: ClientPage> Core<P> {
             }
         }
         missed
+    }
+
+    /// Tells the engine whose next change will not be reported. The end of a linger causes a step without a report.
+    fn note_unheard(&mut self) {
+        for (index, state) in self.clients.iter().enumerate() {
+            let unit = &self.engine.entities().all()[index];
+            let needed = match (unit.working, unit.ready) {
+                (true, _) => EVENT_IDLE,
+                (false, true) => continue,
+                (false, false) => EVENT_READY,
+            };
+            if state.event_mask & needed == 0 {
+                self.engine.note_unheard(index);
+            }
+        }
     }
 
     fn publish_permissions(&mut self, now: Time) {

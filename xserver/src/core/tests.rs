@@ -4,6 +4,7 @@
 mod bounds;
 mod brief;
 mod chosen;
+mod gaps;
 mod record;
 mod waiting;
 

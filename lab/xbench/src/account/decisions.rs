@@ -45,21 +45,28 @@ enum Kind {
 }
 
 /// Reads the decisions: adds their changes to `changes`, and returns the number of lines that the server has
-/// lost. A program's number is its place in `pids`; other processes are left out.
-pub(super) fn read(path: &Path, pids: &[u32], changes: &mut Vec<Change>) -> Result<u64> {
+/// lost; `None` if the file has no end, because the server was killed or its disk was full. A program's number is
+/// its place in `pids`; other processes are left out.
+pub(super) fn read(path: &Path, pids: &[u32], changes: &mut Vec<Change>) -> Result<Option<u64>> {
     let told = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(told)?;
     read_from(BufReader::new(file), pids, changes).with_context(told)
 }
 
-fn read_from(file: impl BufRead, pids: &[u32], changes: &mut Vec<Change>) -> Result<u64> {
+fn read_from(mut file: impl BufRead, pids: &[u32], changes: &mut Vec<Change>) -> Result<Option<u64>> {
     let number = |pid: u32| pids.iter().position(|known| *known == pid);
     // For each program the end of the time for which it counts as ready.
     let mut lingers: Vec<Option<u64>> = vec![None; pids.len()];
-    let mut lost = 0;
-    for (line, text) in file.lines().enumerate() {
+    let mut lost = None;
+    let mut text = String::new();
+    for line in 1.. {
+        text.clear();
+        // A line without an end was cut off.
+        if file.read_line(&mut text)? == 0 || !text.ends_with('\n') {
+            break;
+        }
         let Line { at_ns: at, kind } =
-            serde_json::from_str(&text?).with_context(|| format!("line {} is malformed", line + 1))?;
+            serde_json::from_str(&text).with_context(|| format!("line {line} is malformed"))?;
         // What a program does next ends the time for which it lingers.
         let mut settle = |place: usize, next: Option<u64>| {
             if let Some(until) = std::mem::replace(&mut lingers[place], next) {
@@ -86,7 +93,7 @@ fn read_from(file: impl BufRead, pids: &[u32], changes: &mut Vec<Change>) -> Res
                 }
             }
             Kind::Guard { on } => changes.push(Change { at, what: What::Guard(on) }),
-            Kind::End { dropped } => lost += dropped,
+            Kind::End { dropped } => lost = Some(dropped),
             Kind::Work { .. } | Kind::Other => (),
         }
     }
@@ -102,7 +109,7 @@ fn read_from(file: impl BufRead, pids: &[u32], changes: &mut Vec<Change>) -> Res
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<(Vec<Change>, u64)> {
+    fn parse(text: &str) -> Result<(Vec<Change>, Option<u64>)> {
         let mut changes = Vec::new();
         let lost = read_from(text.as_bytes(), &[7, 9], &mut changes)?;
         Ok((changes, lost))
@@ -120,7 +127,18 @@ mod tests {
         let (changes, lost) = parse(text).unwrap();
         let at = |at, what| Change { at, what };
         assert_eq!(changes, [at(2, What::Permission(1, false)), at(4, What::Guard(true))]);
-        assert_eq!(lost, 3);
+        assert_eq!(lost, Some(3));
+    }
+
+    #[test]
+    fn file_that_was_cut_off_is_read_as_far_as_it_goes() {
+        let whole =
+            "{\"at_ns\":4,\"kind\":\"guard\",\"on\":true}\n{\"at_ns\":6,\"kind\":\"end\",\"dropped\":0}\n";
+        assert_eq!(parse(whole).unwrap().1, Some(0));
+        let guard = [Change { at: 4, what: What::Guard(true) }];
+        for length in whole.find('\n').unwrap() + 1..whole.len() {
+            assert_eq!(parse(&whole[..length]).unwrap(), (guard.to_vec(), None), "{length}");
+        }
     }
 
     /// Returns the intervals in which program 7 lingers.

@@ -56,9 +56,10 @@ impl RunAccount {
         let (mut changes, mut doubts) = (Vec::new(), Vec::new());
         let kernels = timeline::read(&files.timeline(), &pids, start, &mut changes)?;
         if scheduled {
-            let lost = decisions::read(&files.decisions(), &pids, &mut changes)?;
-            if lost > 0 {
-                doubts.push(format!("the server lost {lost} lines of its decisions"));
+            match decisions::read(&files.decisions(), &pids, &mut changes)? {
+                Some(0) => {}
+                Some(lost) => doubts.push(format!("the server lost {lost} lines of its decisions")),
+                None => doubts.push("the server's decisions have no end".to_owned()),
             }
         }
         let mut parts = Vec::new();

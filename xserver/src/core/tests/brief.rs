@@ -66,3 +66,19 @@ fn brief_work_does_not_end_a_linger() {
 fn time_too_far_ahead_counts_at_once() {
     assert_eq!(ready_in(AHEAD + Duration::from_nanos(1)).runs(), [false, true]);
 }
+
+#[test]
+fn time_is_compared_with_room_for_a_late_look() {
+    // A client's millisecond, seen with a time that is five milliseconds old.
+    assert_eq!(ready_in(Duration::from_millis(6)).runs(), [true, true]);
+}
+
+#[test]
+fn time_that_has_come_is_no_sign_of_life() {
+    let mut fixture = ready_in(GRACE);
+    let later = fixture.now().after(GRACE);
+    let (state, gang) = (&mut fixture.core.clients[1], &mut gangs(&mut fixture.core.status)[1]);
+    state.set_yielded(true, &mut gang.queues);
+    assert!(state.look(&mut gang.queues, later), "the queue is ready now");
+    assert!(state.yielded, "and the process has written nothing");
+}
