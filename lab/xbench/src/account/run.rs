@@ -258,7 +258,8 @@ mod tests {
             ns(11),
             ns(28)
         );
-        write(&files.decisions(), &text).unwrap();
+        let end = |dropped: u32| format!("{text}{{\"at_ns\":9,\"kind\":\"end\",\"dropped\":{dropped}}}\n");
+        write(&files.decisions(), end(0)).unwrap();
         let account = RunAccount::read(files, &programs, true).unwrap();
         let us = |entry: Entry| account.entries[entry] as f64 / 1e3;
         // From 10 to 30 µs.
@@ -271,7 +272,7 @@ mod tests {
         let without = RunAccount::read(files, &programs, false).unwrap();
         assert_eq!((without.entries[Entry::Resume], without.entries[Entry::Gap]), (6_000, 0));
         write(&files.launches("low"), words(&[1])).unwrap();
-        write(&files.decisions(), format!("{text}{{\"at_ns\":9,\"kind\":\"end\",\"dropped\":2}}\n")).unwrap();
+        write(&files.decisions(), end(2)).unwrap();
         let doubts = RunAccount::read(files, &programs, true).unwrap().doubts;
         assert_eq!(doubts[0], "the server lost 2 lines of its decisions");
         assert_eq!(doubts[1], "low launched 1 kernels, 2 arrived on the device and 2 ended there");
