@@ -138,7 +138,7 @@ fn ask(
                 "the simulated GPU does not answer within {JOIN_LIMIT:?}: is it stopped? {otherwise}"
             )
         }
-        _ => anyhow::bail!("the simulated GPU ended before it could report"),
+        _ => anyhow::bail!("the simulated GPU ended before it could report. {otherwise}"),
     }
 }
 

@@ -1,7 +1,9 @@
 //! A file of binary records that another thread writes: the caller holds the machine's lock and must not wait
 //! for a disk.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -12,9 +14,9 @@ const CHUNK: usize = 64 << 10;
 const MOST_WAITING: usize = 1024;
 
 /// The first bytes of the file.
-pub const HEADER: &[u8; 8] = b"GWTIME01";
+const HEADER: &[u8; 8] = b"GWTIME01";
 /// The size of a record, bytes.
-pub const RECORD: usize = 32;
+const RECORD: usize = 32;
 
 /// The meaning of a record: the values of its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +62,16 @@ impl Record {
     }
 }
 
+/// Makes the file of a recording, without records.
+///
+/// # Errors
+/// The system refuses the file.
+pub fn create(path: &Path) -> io::Result<File> {
+    let mut file = File::create(path)?;
+    file.write_all(HEADER)?;
+    Ok(file)
+}
+
 #[derive(Debug)]
 enum Message {
     Bytes(Vec<u8>),
@@ -84,7 +96,7 @@ impl Recording {
     pub fn start(
         mut file: impl Write + Send + 'static,
         failed: impl FnOnce(String) + Send + 'static,
-    ) -> std::io::Result<Self> {
+    ) -> io::Result<Self> {
         let (writer, messages) = mpsc::sync_channel(MOST_WAITING);
         let too_slow = Arc::new(AtomicBool::new(false));
         let slow = Arc::clone(&too_slow);
@@ -154,7 +166,6 @@ impl Recording {
 #[cfg(test)]
 pub mod testing {
     use super::*;
-    use std::io;
 
     /// A file that passes on what is written, and fails once nobody takes it.
     pub struct To(pub Sender<Vec<u8>>);
@@ -200,7 +211,6 @@ pub mod testing {
 mod tests {
     use super::testing::{To, record};
     use super::*;
-    use std::io;
     use std::sync::mpsc::channel;
 
     const ENDED: Record = Record { event: Event::Ended, pid: -2, gpu: 3, count: 4, from: 5, to: 6 };

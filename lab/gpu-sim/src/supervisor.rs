@@ -27,7 +27,7 @@ use crate::engine::{self, Pace};
 use crate::fuse::{Connection, FILE_SIZE, Request};
 use crate::machine::{DriverState, Machine, Outbox, Process, Sysfs, Timeline};
 use crate::procfs::{ancestors, name, thread_group};
-use crate::recording::{HEADER, Recording};
+use crate::recording::{self, Recording};
 use crate::sandbox::{self, Place};
 use crate::topology::GpuConfig;
 use crate::unexecuted::Launches;
@@ -132,7 +132,10 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Supervisor>, UnixLis
         }
     };
     // Open the file before /dev changes: it can lie there.
-    let timeline = setup.timeline.as_deref().map(create_timeline).transpose()?;
+    let timeline = setup.timeline.as_deref().map(|path| {
+        recording::create(path).with_context(|| format!("--timeline: cannot write {}", path.display()))
+    });
+    let timeline = timeline.transpose()?;
     let place = Place::here().context("cannot determine the root directory of this process")?;
     sandbox::enter(mount, mounts, arena.fd(), &configs, &settings)?;
     let pace = Pace::new()?;
@@ -169,12 +172,6 @@ fn start(path: &Path, setup: &Setup) -> anyhow::Result<(Arc<Supervisor>, UnixLis
         }
     });
     Ok((shared, listener))
-}
-
-/// Makes the file of a timeline, without records.
-fn create_timeline(path: &Path) -> anyhow::Result<File> {
-    let created = File::create(path).and_then(|mut file| file.write_all(HEADER).map(|()| file));
-    created.with_context(|| format!("--timeline: cannot write {}", path.display()))
 }
 
 /// Returns the processor of each server thread, or `None` for any. With few processors there is one thread on

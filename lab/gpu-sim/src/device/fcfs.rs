@@ -5,9 +5,9 @@
 //! priority comes before the others, and a kernel of a queue with fewer slots than the device takes more rounds.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
-use super::model::{Model, Progress, Properties, QueueKey, Time, Work, rounds};
+use super::model::{Model, Progress, Properties, PropertyMap, QueueKey, Time, Work, rounds};
 
 #[derive(Debug, Default)]
 pub struct Fcfs {
@@ -15,7 +15,7 @@ pub struct Fcfs {
     running: Option<(Job, Time)>,
     waiting: VecDeque<Job>,
     evicted: BTreeSet<QueueKey>,
-    properties: BTreeMap<QueueKey, Properties>,
+    properties: PropertyMap,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +32,9 @@ impl Fcfs {
         Self { slots, ..Self::default() }
     }
 
-    fn properties_of(&self, queue: QueueKey) -> Properties {
-        self.properties.get(&queue).copied().unwrap_or_default()
-    }
-
     /// Returns the time that a kernel takes on the slots of its queue.
     fn time(&self, work: &Work) -> Time {
-        let Some(slots) = self.properties_of(work.queue).slots else { return work.alone };
+        let Some(slots) = self.properties.of(work.queue).slots else { return work.alone };
         let all = rounds(self.slots, work.groups, work.cost).max(1);
         let own = rounds(slots.min(self.slots), work.groups, work.cost);
         let time = u128::from(work.alone) * u128::from(own) / u128::from(all);
@@ -51,7 +47,7 @@ impl Fcfs {
         }
         let ready =
             self.waiting.iter().enumerate().filter(|(_, job)| !self.evicted.contains(&job.work.queue));
-        let first = ready.min_by_key(|(_, job)| Reverse(self.properties_of(job.work.queue).priority));
+        let first = ready.min_by_key(|(_, job)| Reverse(self.properties.of(job.work.queue).priority));
         let Some((at, _)) = first else { return };
         let Some(mut job) = self.waiting.remove(at) else { return };
         if job.start.is_none() {
@@ -99,13 +95,17 @@ impl Model for Fcfs {
         self.place(now, out);
     }
 
+    fn properties(&self, queue: QueueKey) -> Properties {
+        self.properties.of(queue)
+    }
+
     fn set_properties(&mut self, _: Time, queue: QueueKey, properties: Properties, _: &mut Vec<Progress>) {
         // Whatever waits does so because the device is busy or its queue is evicted.
-        self.properties.insert(queue, properties);
+        self.properties.set(queue, properties);
     }
 
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        self.properties.remove(&queue);
+        self.properties.remove(queue);
         self.evicted.remove(&queue);
         self.waiting.retain(|job| job.work.queue != queue);
         self.running.take_if(|(job, _)| job.work.queue == queue);

@@ -4,6 +4,8 @@
 //! memory: the caller states the time and acts on the reported progress. `docs/gpu-model.md` describes both
 //! models, their parameters and the reasons, which were fixed before any co-run was measured.
 
+use std::collections::BTreeMap;
+
 use crate::topology::Arch;
 
 /// Virtual time: nanoseconds of the host's monotonic clock.
@@ -25,6 +27,29 @@ pub struct Properties {
     pub priority: u32,
     /// The number of slots that its work-groups can hold together; `None` for all.
     pub slots: Option<u32>,
+}
+
+/// The properties of all queues. A queue has the default ones until others are set.
+#[derive(Debug, Default)]
+pub struct PropertyMap(BTreeMap<QueueKey, Properties>);
+
+impl PropertyMap {
+    pub fn of(&self, queue: QueueKey) -> Properties {
+        self.0.get(&queue).copied().unwrap_or_default()
+    }
+
+    /// Sets the properties of a queue. Returns true if that changes them.
+    pub fn set(&mut self, queue: QueueKey, properties: Properties) -> bool {
+        let changes = self.of(queue) != properties;
+        if changes {
+            self.0.insert(queue, properties);
+        }
+        changes
+    }
+
+    pub fn remove(&mut self, queue: QueueKey) {
+        self.0.remove(&queue);
+    }
 }
 
 /// Identifies a kernel execution within a model.
@@ -78,6 +103,7 @@ pub trait Model: Send + std::fmt::Debug {
     fn evict(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
     /// Restores evicted queues. Saved work-groups are placed first.
     fn restore(&mut self, now: Time, queues: &[QueueKey], out: &mut Vec<Progress>);
+    fn properties(&self, queue: QueueKey) -> Properties;
     /// Changes the properties of a queue; those of a new one are the default. Running work-groups go on.
     fn set_properties(&mut self, now: Time, queue: QueueKey, properties: Properties, out: &mut Vec<Progress>);
     /// Removes a queue and its work.
@@ -86,7 +112,7 @@ pub trait Model: Send + std::fmt::Debug {
     fn busy(&self) -> bool;
     /// Returns true if any work-group of this queue runs.
     fn runs(&self, queue: QueueKey) -> bool;
-    /// Adds the processes of which any work-group runs, each once or more often.
+    /// Adds the processes that have running work-groups; one may appear several times.
     fn running(&self, pids: &mut Vec<i32>);
 }
 

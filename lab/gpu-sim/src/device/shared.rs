@@ -11,7 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
-use super::model::{Model, Progress, Properties, QueueKey, Time, Work, WorkId, rounds};
+use super::model::{Model, Progress, Properties, PropertyMap, QueueKey, Time, Work, WorkId, rounds};
 
 #[derive(Debug, Default)]
 pub struct Shared {
@@ -24,8 +24,7 @@ pub struct Shared {
     waiting: BTreeMap<QueueKey, VecDeque<WorkId>>,
     ends: BinaryHeap<Reverse<(Time, WorkId)>>,
     evicted: BTreeSet<QueueKey>,
-    /// The properties of queues that have others than the default.
-    properties: BTreeMap<QueueKey, Properties>,
+    properties: PropertyMap,
 }
 
 /// The first kernel of a queue of which a work-group can be placed.
@@ -106,10 +105,6 @@ impl Shared {
         }
     }
 
-    fn properties_of(&self, queue: QueueKey) -> Properties {
-        self.properties.get(&queue).copied().unwrap_or_default()
-    }
-
     /// Returns the number of work-groups of `cost` that a queue may place besides those that run, if the device has
     /// the slots.
     fn room(&self, queue: QueueKey, properties: Properties, cost: u32) -> u64 {
@@ -129,7 +124,7 @@ impl Shared {
                 continue;
             };
             let Some(chunk) = kernel.to_place.front() else { continue };
-            let properties = self.properties_of(queue);
+            let properties = self.properties.of(queue);
             let groups = chunk.groups.min(self.room(queue, properties, kernel.cost));
             if groups > 0 {
                 fronts.push(Front { queue, id, cost: kernel.cost, priority: properties.priority, groups });
@@ -232,7 +227,7 @@ impl Model for Shared {
 
     fn next_visible(&self) -> Option<Time> {
         let next = self.next()?;
-        let slots = |queue| self.properties_of(queue).slots.map_or(self.slots, |most| most.min(self.slots));
+        let slots = |queue| self.properties.of(queue).slots.map_or(self.slots, |most| most.min(self.slots));
         self.kernels.values().map(|kernel| kernel.visible(next, slots(kernel.queue))).min()
     }
 
@@ -288,6 +283,10 @@ impl Model for Shared {
         }
     }
 
+    fn properties(&self, queue: QueueKey) -> Properties {
+        self.properties.of(queue)
+    }
+
     fn set_properties(
         &mut self,
         now: Time,
@@ -295,14 +294,13 @@ impl Model for Shared {
         properties: Properties,
         out: &mut Vec<Progress>,
     ) {
-        if self.properties_of(queue) != properties {
-            self.properties.insert(queue, properties);
+        if self.properties.set(queue, properties) {
             self.place(now, out);
         }
     }
 
     fn remove(&mut self, now: Time, queue: QueueKey, out: &mut Vec<Progress>) {
-        self.properties.remove(&queue);
+        self.properties.remove(queue);
         let mut freed = 0;
         self.kernels.retain(|_, kernel| {
             if kernel.queue != queue {

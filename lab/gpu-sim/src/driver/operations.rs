@@ -107,7 +107,6 @@ fn begin(machine: &mut Machine, gpu: usize, operation: Operation, t: Time) {
         Stage::Draining(t.saturating_add(machine.driver.settings.timeout))
     } else {
         let saved = t.saturating_add(save(machine, gpu, &off, t));
-        note_off(machine, gpu, &off, t);
         note_switching(machine, gpu, &operation.change, t, saved);
         Stage::Saving(saved)
     };
@@ -117,10 +116,15 @@ fn begin(machine: &mut Machine, gpu: usize, operation: Operation, t: Time) {
         Some(ActiveOperation { operation: Some(operation), stage, evicted: off, restored: Vec::new() });
 }
 
+/// Returns those of these queues that are compute queues.
+fn compute_queues(machine: &Machine, keys: &[QueueKey]) -> Vec<QueueKey> {
+    let compute = |key: &QueueKey| machine.queue(*key).is_some_and(|queue| queue.kind == Kind::Aql);
+    keys.iter().copied().filter(compute).collect()
+}
+
 /// Saves the running waves of these queues. Returns the time that it takes.
 fn save(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) -> Time {
-    let compute: Vec<QueueKey> =
-        off.iter().copied().filter(|key| machine.queue(*key).is_some_and(|q| q.kind == Kind::Aql)).collect();
+    let compute = compute_queues(machine, off);
     let mut saved = 0;
     for key in &compute {
         let runs = machine.gpus[gpu].model.runs(*key);
@@ -130,6 +134,7 @@ fn save(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) -> Time {
         saved += u64::from(runs);
     }
     run_model(machine, gpu, t, |model, progress| model.evict(t, &compute, progress));
+    note_off(machine, gpu, &compute, t);
     let cost = cost(machine, gpu, machine.driver.settings.save, saved);
     let scheduler = &mut machine.gpus[gpu].scheduler;
     scheduler.saves += u64::from(saved > 0);
@@ -147,7 +152,8 @@ fn finish_eviction(machine: &mut Machine, gpu: usize, mut active: ActiveOperatio
     let Some(operation) = active.operation.take() else { return };
     let named = operation.change.queues();
     if matches!(active.stage, Stage::Draining(_)) {
-        note_off(machine, gpu, &active.evicted, t);
+        let compute = compute_queues(machine, &active.evicted);
+        note_off(machine, gpu, &compute, t);
     }
     if let Change::Destroy(key) = operation.change {
         forget_queue(machine, t, key);
@@ -187,6 +193,9 @@ fn apply_properties(machine: &mut Machine, key: QueueKey, t: Time) {
     let (gpu, priority) = (queue.gpu, queue.priority);
     let per_unit = machine.gpus[gpu].config.arch.waves_per_cu();
     let properties = Properties { priority, slots: queue.compute_units.map(|units| units * per_unit) };
+    if machine.gpus[gpu].model.properties(key) == properties {
+        return;
+    }
     run_model(machine, gpu, t, |model, progress| model.set_properties(t, key, properties, progress));
 }
 
@@ -201,13 +210,11 @@ fn finish_restoration(machine: &mut Machine, gpu: usize, back: &[QueueKey], t: T
     run_model(machine, gpu, t, |model, progress| model.restore(t, back, progress));
 }
 
-/// Records that these queues are off the hardware, those of copy engines excepted.
+/// Records that these compute queues are off the hardware.
 fn note_off(machine: &mut Machine, gpu: usize, off: &[QueueKey], t: Time) {
-    let Some(mut timeline) = machine.timeline.take() else { return };
-    for key in off.iter().filter(|key| machine.queue(**key).is_some_and(|queue| queue.kind == Kind::Aql)) {
-        timeline.off(gpu, *key, t);
+    if let Some(timeline) = &mut machine.timeline {
+        off.iter().for_each(|key| timeline.off(gpu, *key, t));
     }
-    machine.timeline = Some(timeline);
 }
 
 /// Records that these queues are on the hardware again, or gone.

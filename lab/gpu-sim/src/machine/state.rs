@@ -277,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// Accounts the busy time of a GPU's compute units, which have changed at `now`.
+    /// Accounts for a change of a GPU's compute units at `now`: in its busy time, and in the timeline.
     pub fn account_busy(&mut self, gpu: usize, now: Time) {
         if let Some(timeline) = &mut self.timeline {
             timeline.running(gpu, now, &*self.gpus[gpu].model);

@@ -61,12 +61,10 @@ impl Timeline {
 
     /// Records that the device saves or restores running work for a process (0: for none).
     pub fn switching(&mut self, gpu: usize, pid: i32, from: Time, to: Time) {
-        if to > from {
-            self.recording.add(&Record { event: Event::Switching, pid, gpu, count: 1, from, to });
-        }
+        write(&mut self.recording, Event::Switching, gpu, pid, from, to);
     }
 
-    /// Takes over which processes have running work-groups, after a change of the model at `at`.
+    /// Records which processes have running work-groups since the model changed at `at`.
     pub fn running(&mut self, gpu: usize, at: Time, model: &dyn Model) {
         self.running.clear();
         model.running(&mut self.running);
@@ -84,7 +82,9 @@ impl Timeline {
                 // A call that is handled late can change the device at a time before the last event.
                 Some(ran) if ran.to.is_none_or(|to| to >= at) => ran.to = None,
                 ran => {
-                    write(&mut self.recording, Event::Ran, gpu, pid, ran.take());
+                    if let Some(Interval { from, to: Some(to) }) = ran.take() {
+                        write(&mut self.recording, Event::Ran, gpu, pid, from, to);
+                    }
                     *ran = Some(Interval { from: at, to: None });
                 }
             }
@@ -104,9 +104,8 @@ impl Timeline {
     pub fn on(&mut self, gpu: usize, key: QueueKey, at: Time) {
         let Some(track) = self.tracks.get_mut(&(gpu, key.pid)) else { return };
         if track.off.remove(&key.id) && track.off.is_empty() {
-            let off = Interval { from: track.off_since, to: Some(at) };
+            write(&mut self.recording, Event::Evicted, gpu, key.pid, track.off_since, at);
             track.off_since = at.max(track.off_since);
-            write(&mut self.recording, Event::Evicted, gpu, key.pid, Some(off));
         }
     }
 
@@ -131,13 +130,12 @@ impl Track {
     fn split(&mut self, recording: &mut Recording, gpu: usize, pid: i32, at: Time) {
         if let Some(Interval { from, to }) = self.ran.take() {
             let end = to.unwrap_or(at).max(from);
-            write(recording, Event::Ran, gpu, pid, Some(Interval { from, to: Some(end) }));
+            write(recording, Event::Ran, gpu, pid, from, end);
             // What was recorded is not recorded again, also if a late call changes the device before `at`.
             self.ran = Some(Interval { from: end, to: to.map(|_| end) });
         }
         if !self.off.is_empty() {
-            let off = Interval { from: self.off_since, to: Some(at) };
-            write(recording, Event::Evicted, gpu, pid, Some(off));
+            write(recording, Event::Evicted, gpu, pid, self.off_since, at);
             self.off_since = at.max(self.off_since);
         }
         if self.kernels > 0 {
@@ -147,11 +145,9 @@ impl Track {
     }
 }
 
-/// Writes an interval that has ended, unless it is empty.
-fn write(recording: &mut Recording, event: Event, gpu: usize, pid: i32, interval: Option<Interval>) {
-    if let Some(Interval { from, to: Some(to) }) = interval
-        && to > from
-    {
+/// Writes an interval, unless it is empty.
+fn write(recording: &mut Recording, event: Event, gpu: usize, pid: i32, from: Time, to: Time) {
+    if to > from {
         recording.add(&Record { event, pid, gpu, count: 1, from, to });
     }
 }
