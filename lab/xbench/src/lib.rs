@@ -14,10 +14,10 @@
 //! * [`selftest`]: the measured parts of `xcli report` (`xbench card`)
 //! * [`session`]: one run of a co-run or a scenario on a simulated GPU
 //!
-//! Measuring: `experiment` (modes in interleaved blocks), `account` (of the device's time), `compare`, `stats`, `report` (figures with limits),
-//! `table`, `svg`. Programs: `process`, `server` (questions to xserver), `simulated` (gpu-sim), `library`,
-//! `library_log`, `processor_time`. Devices: `hip`, `hsa`, `kernels`, which `rtc` compiles and a `cache`
-//! keeps, and `contents`, which checks what they compute.
+//! Measuring: `experiment` (modes in interleaved blocks), `account` (for the device's time), `compare`,
+//! `stats`, `report` (figures with limits), `table`, `svg`. Programs: `process`, `server` (questions to
+//! xserver), `simulated` (gpu-sim), `library`, `library_log`, `processor_time`. Devices: `hip`, `hsa`,
+//! `kernels`, which `rtc` compiles and a `cache` keeps, and `contents`, which checks what they compute.
 
 mod account;
 mod cache;

@@ -1,5 +1,6 @@
 //! Reads the decisions of the server (`xserver --decisions`): a JSON object a line, of its changes only.
 
+use super::lingers::Lingers;
 use super::sweep::{Change, Index, What};
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -11,6 +12,8 @@ use std::path::Path;
 struct Line {
     /// Nanoseconds of the host's monotonic clock.
     at_ns: u64,
+    /// The process that changes, if one does.
+    pid: Option<u32>,
     #[serde(flatten)]
     kind: Kind,
 }
@@ -19,25 +22,19 @@ struct Line {
 #[serde(tag = "kind", rename_all = "lowercase")]
 enum Kind {
     Work {
-        pid: u32,
         works: bool,
     },
     Linger {
-        pid: u32,
         until_ns: u64,
     },
     Permission {
-        pid: u32,
         run: bool,
     },
-    Leave {
-        pid: u32,
-    },
+    Leave,
     Guard {
         on: bool,
     },
     End {
-        #[serde(default)]
         dropped: u64,
     },
     #[serde(other)]
@@ -54,9 +51,7 @@ pub(super) fn read(path: &Path, pids: &[u32], changes: &mut Vec<Change>) -> Resu
 }
 
 fn read_from(mut file: impl BufRead, pids: &[u32], changes: &mut Vec<Change>) -> Result<Option<u64>> {
-    let number = |pid: u32| pids.iter().position(|known| *known == pid);
-    // For each program the end of the time for which it counts as ready.
-    let mut lingers: Vec<Option<u64>> = vec![None; pids.len()];
+    let mut lingers = Lingers::new(pids.len());
     let mut lost = None;
     let mut text = String::new();
     for line in 1.. {
@@ -65,43 +60,21 @@ fn read_from(mut file: impl BufRead, pids: &[u32], changes: &mut Vec<Change>) ->
         if file.read_line(&mut text)? == 0 || !text.ends_with('\n') {
             break;
         }
-        let Line { at_ns: at, kind } =
+        let Line { at_ns: at, pid, kind } =
             serde_json::from_str(&text).with_context(|| format!("line {line} is malformed"))?;
-        // What a program does next ends the time for which it lingers.
-        let mut settle = |place: usize, next: Option<u64>| {
-            if let Some(until) = std::mem::replace(&mut lingers[place], next) {
-                changes.push(Change { at: until.min(at), what: What::Lingers(place as Index, false) });
+        let place = pids.iter().position(|known| Some(*known) == pid).map(|place| place as Index);
+        match (kind, place) {
+            (Kind::Linger { until_ns }, Some(place)) => lingers.note(at, place, Some(until_ns), changes),
+            (Kind::Work { works: true } | Kind::Leave, Some(place)) => lingers.note(at, place, None, changes),
+            (Kind::Permission { run }, Some(place)) => {
+                changes.push(Change { at, what: What::Permission(place, run) })
             }
-            if next.is_some() {
-                changes.push(Change { at, what: What::Lingers(place as Index, true) });
-            }
-        };
-        match kind {
-            Kind::Linger { pid, until_ns } => {
-                if let Some(place) = number(pid) {
-                    settle(place, Some(until_ns).filter(|until| *until > at));
-                }
-            }
-            Kind::Work { pid, works: true } | Kind::Leave { pid } => {
-                if let Some(place) = number(pid) {
-                    settle(place, None);
-                }
-            }
-            Kind::Permission { pid, run } => {
-                if let Some(place) = number(pid) {
-                    changes.push(Change { at, what: What::Permission(place as Index, run) });
-                }
-            }
-            Kind::Guard { on } => changes.push(Change { at, what: What::Guard(on) }),
-            Kind::End { dropped } => lost = Some(dropped),
-            Kind::Work { .. } | Kind::Other => (),
+            (Kind::Guard { on }, _) => changes.push(Change { at, what: What::Guard(on) }),
+            (Kind::End { dropped }, _) => lost = Some(dropped),
+            _ => (),
         }
     }
-    for (place, until) in lingers.into_iter().enumerate() {
-        if let Some(at) = until {
-            changes.push(Change { at, what: What::Lingers(place as Index, false) });
-        }
-    }
+    lingers.finish(changes);
     Ok(lost)
 }
 

@@ -42,7 +42,7 @@ pub(crate) const ENTRIES: [(Entry, &str, &str); 13] = [
     (Entry::Switching, "switching", "the driver saved or restored work"),
     (Entry::Guard, "guard", "the guard let all run"),
     (Entry::Dispatch, "dispatch", "the device was between two kernels"),
-    (Entry::Gap, "gap", "within an urgent request: its host's time"),
+    (Entry::Gap, "gap", "within a request: its host's time"),
     (Entry::Linger, "linger", "idle, and still counted as ready"),
     (Entry::Decision, "decision", "idle, and not yet seen or decided"),
     (Entry::Resume, "resume", "allowed to run, and not yet acted"),

@@ -31,8 +31,8 @@ pub(crate) struct ModeAccount {
     /// The measured time.
     pub(crate) seconds: f64,
     pub(crate) entries: Entries,
-    /// The time of ended kernels alone that is more than the time in which kernels ran; negative if they
-    /// slowed each other more than that. `null` if the device did not tell it.
+    /// The sum of the ended kernels' times alone, less the time in which any kernel ran; negative if they
+    /// slowed each other more than they overlapped. `null` if the device did not tell it.
     pub(crate) overlap: Option<f64>,
     /// The comparison of both losses; `null` where a batch program is alone, or was not measured alone.
     pub(crate) loss: Option<Loss>,
@@ -43,7 +43,7 @@ pub(crate) struct ModeAccount {
 /// The loss by entries and by counts, seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) struct Loss {
-    /// What the batch programs lose alone as well, for the inferences of this mode.
+    /// The time that the batch programs lose alone as well, for as many inferences.
     pub(crate) alone: f64,
     pub(crate) by_entries: f64,
     pub(crate) by_counts: f64,
@@ -55,13 +55,14 @@ pub(crate) struct Loss {
 
 /// The runs of a mode, one a block.
 #[derive(Debug)]
-pub(crate) struct Runs<'a> {
+pub(crate) struct Runs {
     pub(crate) mode: String,
     pub(crate) level: Option<u8>,
     /// The numbers of its programs, in the order of the runs' parts.
     pub(crate) programs: std::ops::Range<usize>,
+    /// True if a program is alone. It stands for all of `programs`.
     pub(crate) alone: bool,
-    pub(crate) runs: Vec<&'a RunAccount>,
+    pub(crate) runs: Vec<RunAccount>,
 }
 
 /// The sums of all blocks of a mode, nanoseconds.
@@ -73,7 +74,7 @@ struct Sums {
 
 impl Sums {
     /// Sums the runs up; `None` without any.
-    fn new(runs: &[&RunAccount]) -> Option<Self> {
+    fn new(runs: &[RunAccount]) -> Option<Self> {
         let (first, others) = runs.split_first()?;
         let mut sums = Self { entries: first.entries, parts: first.parts.clone() };
         for run in others {
@@ -129,14 +130,14 @@ impl Sums {
 
 impl Accounts {
     /// Computes the accounts of all modes that have runs.
-    pub(crate) fn new(modes: &[Runs<'_>]) -> Self {
-        let sums: Vec<(&Runs<'_>, Sums)> =
+    pub(crate) fn new(modes: &[Runs]) -> Self {
+        let sums: Vec<(&Runs, Sums)> =
             modes.iter().filter_map(|mode| Some((mode, Sums::new(&mode.runs)?))).collect();
         let alone = |program: usize| {
-            let mut alone = sums.iter().filter(|(mode, _)| mode.alone && mode.programs.start == program);
+            let mut alone = sums.iter().filter(|(mode, _)| mode.alone && mode.programs.contains(&program));
             alone.next().map(|(_, sums)| sums)
         };
-        let account = |(mode, sums): &(&Runs<'_>, Sums)| {
+        let account = |(mode, sums): &(&Runs, Sums)| {
             // A batch program alone is the measure of the others.
             let judged = !mode.alone || sums.parts.iter().all(|part| part.class == Class::Urgent);
             let alone: Vec<_> = mode.programs.clone().map(alone).collect();
@@ -234,14 +235,14 @@ mod tests {
         Part { class, inferences, device_us: 5_000.0, alone_ns: Some(alone_ms * 1e6) }
     }
 
-    fn modes<'a>(high: &'a RunAccount, low: &'a RunAccount, both: &'a RunAccount) -> [Runs<'a>; 3] {
-        let mode = |mode: &str, alone: bool, programs, run: &'a RunAccount| Runs {
+    fn modes(high: &RunAccount, low: &RunAccount, both: &RunAccount) -> [Runs; 3] {
+        let mode = |mode: &str, alone: bool, programs, run: &RunAccount| Runs {
             mode: mode.to_owned(),
             level: (!alone).then_some(3),
             programs,
             alone,
             // Two blocks that are alike.
-            runs: vec![run, run],
+            runs: vec![run.clone(), run.clone()],
         };
         [
             mode("urgent alone", true, 0..1, high),

@@ -7,6 +7,7 @@
 
 mod decisions;
 mod entry;
+mod lingers;
 mod loss;
 mod run;
 mod sweep;
@@ -16,6 +17,7 @@ mod timeline;
 
 #[cfg(test)]
 pub(crate) use entry::Entry;
+pub(crate) use lingers::Lingers;
 pub(crate) use loss::{Accounts, Runs};
 pub(crate) use run::{Part, Program, RunAccount};
 pub(crate) use sweep::{Change, Class, Index, What, sweep};

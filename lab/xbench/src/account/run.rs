@@ -64,12 +64,8 @@ impl RunAccount {
         }
         let mut parts = Vec::new();
         for ((program, index), kernels) in programs.iter().zip(0..).zip(kernels) {
-            let mut launched = Vec::new();
-            launches::read(&files.launches(program.name), |at| {
-                if at >= start {
-                    launched.push(at);
-                }
-            })?;
+            let mut launched = launches::read(&files.launches(program.name))?;
+            launched.retain(|at| *at >= start);
             let counts = Counts::new(&changes, index, from..to);
             doubts.extend(counts.doubt(program.name, launched.len() as u64));
             // The mean of all its kernels; those of the warm-up are the same ones.

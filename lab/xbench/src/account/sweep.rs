@@ -10,7 +10,7 @@ pub(crate) type Index = u16;
 pub(crate) enum Class {
     /// The latency of its requests is a figure.
     Urgent,
-    /// It runs back to back.
+    /// Its latency is no figure.
     Batch,
 }
 

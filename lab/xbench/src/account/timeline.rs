@@ -53,9 +53,9 @@ fn read_from(
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
             read => read?,
         }
-        let [kind, pid, _gpu, count] = [0, 4, 8, 12].map(|place| word(&record, place));
-        let [from, to] = [16, 24]
-            .map(|place| u64::from(word(&record, place)) | u64::from(word(&record, place + 4)) << u32::BITS);
+        let word = |place: usize| u32::from_le_bytes(std::array::from_fn(|byte| record[place + byte]));
+        let time = |place: usize| u64::from_le_bytes(std::array::from_fn(|byte| record[place + byte]));
+        let ([kind, pid, count], [from, to]) = ([0, 4, 12].map(word), [16, 24].map(time));
         let place = pids.iter().position(|known| *known == pid);
         let index = place.unwrap_or(pids.len()) as Index;
         let mut interval = |what: fn(Index, bool) -> What| {
@@ -77,11 +77,6 @@ fn read_from(
         }
     }
     Ok(kernels)
-}
-
-fn word(record: &[u8; RECORD], place: usize) -> u32 {
-    let byte = |offset: usize| u32::from(record[place + offset]);
-    byte(0) | byte(1) << 8 | byte(2) << 16 | byte(3) << 24
 }
 
 #[cfg(test)]

@@ -300,7 +300,7 @@ impl<'a> Experiment<'a> {
             level: mode.level(),
             programs: mode.indices(programs.len()),
             alone: matches!(mode, Mode::Alone(_)),
-            runs: outcomes.iter().filter_map(|outcome| outcome.account.as_ref()).collect(),
+            runs: outcomes.iter().filter_map(|outcome| outcome.account.clone()).collect(),
         });
         self.setup.account.then(|| Accounts::new(&runs.collect::<Vec<_>>()))
     }

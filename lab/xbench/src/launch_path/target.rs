@@ -119,11 +119,14 @@ fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
             }
         }
         Kind::ShortRounds => {
-            for launched in 1..=count {
-                target.launch(on)?;
-                if launched % SHORT == 0 {
-                    target.synchronize(on)?;
+            for _ in 0..count / SHORT {
+                for _ in 0..SHORT {
+                    target.launch(on)?;
                 }
+                target.synchronize(on)?;
+            }
+            for _ in 0..count % SHORT {
+                target.launch(on)?;
             }
         }
     }

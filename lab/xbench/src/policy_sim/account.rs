@@ -1,23 +1,15 @@
 //! The account of the device's time in simulation, with the entries of a measured run.
 
 use super::case::{Case, Instance};
-use super::scheduler::{Policy, Scope};
+use super::scheduler::Scope;
 use super::simulation::{Run, Setting};
 use crate::WrongInput;
 use crate::account::{Accounts, Class, Part, RunAccount, Runs, sweep};
 use std::ops::Range;
 
 /// The accounts of some modes.
-#[derive(Debug)]
-pub(super) struct Collected(Vec<Mode>);
-
-#[derive(Debug)]
-struct Mode {
-    name: String,
-    level: Option<u8>,
-    programs: Range<usize>,
-    account: RunAccount,
-}
+#[derive(Debug, Default)]
+pub(super) struct Collected(Vec<Runs>);
 
 /// Checks that there is an account of this workload.
 pub(super) fn check(case: &Case, scope: Scope) -> Result<(), WrongInput> {
@@ -30,16 +22,17 @@ pub(super) fn check(case: &Case, scope: Scope) -> Result<(), WrongInput> {
 }
 
 impl Collected {
-    /// Simulates each client alone under the default policy.
-    pub(super) fn new(case: &Case, seed: u64) -> Self {
-        let mut collected = Self(Vec::new());
-        for (place, instance) in case.instances().into_iter().enumerate() {
-            let (policy, scope, instances) = (&Policy::for_one(), Scope::Global, &[instance]);
-            let name = format!("{} alone", case.client(instance).name);
-            let setting = Setting { case, instances, policy, scope, seed };
-            collected.add(name, None, place..place + 1, &setting);
+    /// Simulates one client alone, the one of this number.
+    pub(super) fn run_alone(&mut self, setting: &Setting<'_>, number: usize) -> Run {
+        let name = format!("{} alone", setting.case.client(setting.instances[0]).name);
+        self.add(name, None, number..number + 1, setting)
+    }
+
+    /// Lets the last client that ran alone stand for the next one as well.
+    pub(super) fn repeat_alone(&mut self) {
+        if let Some(last) = self.0.last_mut() {
+            last.programs.end += 1;
         }
-        collected
     }
 
     /// Simulates all clients under a policy.
@@ -49,7 +42,7 @@ impl Collected {
         self.add(name, level, 0..setting.instances.len(), setting)
     }
 
-    fn add(&mut self, name: String, level: Option<u8>, programs: Range<usize>, setting: &Setting<'_>) -> Run {
+    fn add(&mut self, mode: String, level: Option<u8>, programs: Range<usize>, setting: &Setting<'_>) -> Run {
         let (run, mut changes) = setting.run_with_changes();
         let class = |instance: &Instance| match setting.case.client(*instance).is_critical() {
             true => Class::Urgent,
@@ -63,18 +56,12 @@ impl Collected {
         });
         let (entries, parts, doubts) =
             (sweep(&classes, &mut changes, 0, run.time), parts.collect(), Vec::new());
-        self.0.push(Mode { name, level, programs, account: RunAccount { entries, parts, doubts } });
+        let runs = vec![RunAccount { entries, parts, doubts }];
+        self.0.push(Runs { mode, level, programs, alone: level.is_none(), runs });
         run
     }
 
     pub(super) fn finish(self) -> Accounts {
-        let runs = self.0.iter().map(|mode| Runs {
-            mode: mode.name.clone(),
-            level: mode.level,
-            programs: mode.programs.clone(),
-            alone: mode.level.is_none(),
-            runs: vec![&mode.account],
-        });
-        Accounts::new(&runs.collect::<Vec<_>>())
+        Accounts::new(&self.0)
     }
 }

@@ -87,8 +87,9 @@ pub(super) struct Device {
     now: u64,
     stalled_until: u64,
     times: DeviceTimes,
+    keeps_spans: bool,
     /// The ended times of kernels and of saving, if they are kept.
-    spans: Option<Vec<Span>>,
+    spans: Vec<Span>,
 }
 
 impl Device {
@@ -98,13 +99,13 @@ impl Device {
 
     /// Keeps the times of kernels and of saving.
     pub(super) fn keep_spans(&mut self) {
-        self.spans = Some(Vec::new());
+        self.keeps_spans = true;
     }
 
     /// Returns the kept times up to now, in no order.
     pub(super) fn take_spans(&mut self, now: u64) -> Vec<Span> {
         self.advance(now);
-        let mut spans = self.spans.take().unwrap_or_default();
+        let mut spans = std::mem::take(&mut self.spans);
         let running = self.residents.iter().map(|resident| self.span_of(resident));
         spans.extend(running);
         spans
@@ -138,9 +139,9 @@ impl Device {
             return *head;
         };
         let resident = self.residents.swap_remove(place);
-        let span = self.span_of(&resident);
-        if let Some(spans) = &mut self.spans {
-            spans.extend([span, Span { queue: None, from: now, to: now + save, restored: 0 }]);
+        if self.keeps_spans {
+            let saving = Span { queue: None, from: now, to: now + save, restored: 0 };
+            self.spans.extend([self.span_of(&resident), saving]);
         }
         self.width -= u64::from(head.width);
         let (left, spent) = self.left_of(&resident);
@@ -173,9 +174,8 @@ impl Device {
         let mut place = 0;
         while let Some(resident) = self.residents.get(place) {
             if resident.end <= self.virtual_now {
-                let span = self.span_of(resident);
-                if let Some(spans) = &mut self.spans {
-                    spans.push(span);
+                if self.keeps_spans {
+                    self.spans.push(self.span_of(resident));
                 }
                 self.times.restored += resident.head.restore;
                 self.width -= u64::from(resident.head.width);

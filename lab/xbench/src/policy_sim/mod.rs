@@ -36,6 +36,7 @@ pub(crate) use scheduler::{Policy, Scope};
 pub(crate) use simulation::{Run, Setting};
 pub(crate) use workload::{Client, Workload};
 
+use account::Collected;
 use builtin::WORKLOADS;
 use figures::{Figures, PolicyFigures};
 use workload::MOST_SECONDS;
@@ -129,11 +130,11 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
     }
     args.plot.as_deref().map_or(Ok(()), ensure_writable)?;
     let start = Instant::now();
-    let alone = alone(&case, args.seed);
+    let mut accounts = args.account.then(Collected::default);
+    let alone = alone(&case, args.seed, accounts.as_mut());
     eprintln!("xbench: each client alone: {:.2} s", start.elapsed().as_secs_f64());
     let instances = case.instances();
     let mut policies = Vec::new();
-    let mut accounts = args.account.then(|| account::Collected::new(&case, args.seed));
     for policy in chosen {
         let setting = Setting { case: &case, instances: &instances, policy: &policy, scope, seed: args.seed };
         let start = Instant::now();
@@ -160,7 +161,7 @@ pub fn run(args: &PolicySimArgs) -> Result<ExitCode> {
         scheduler: scope,
         model: case.workload.model.clone(),
         policies,
-        account: accounts.map(account::Collected::finish),
+        account: accounts.map(Collected::finish),
     };
     if let Some(path) = &args.plot {
         let picture = plot::svg(&figures).ok_or_else(|| {
@@ -251,17 +252,25 @@ impl PolicySimArgs {
 }
 
 /// Returns the requests that each client completes alone, in the order of [`Case::instances`]. In a closed
-/// loop all clients of a group complete as many, so only the first is simulated.
-fn alone(case: &Case, seed: u64) -> Vec<u64> {
+/// loop all clients of a group complete as many, so only the first is simulated. Adds to the accounts, if there
+/// are any.
+fn alone(case: &Case, seed: u64, mut accounts: Option<&mut Collected>) -> Vec<u64> {
     let mut all: Vec<u64> = Vec::new();
     let mut last = None;
-    for instance in case.instances() {
+    for (number, instance) in case.instances().into_iter().enumerate() {
         let again = last == Some(instance.group) && case.client(instance).arrivals.is_closed();
         let done = all.last().copied().filter(|_| again).unwrap_or_else(|| {
             let (policy, scope, instances) = (&Policy::for_one(), Scope::Global, &[instance]);
-            let run = Setting { case, instances, policy, scope, seed }.run();
+            let setting = Setting { case, instances, policy, scope, seed };
+            let run = match &mut accounts {
+                Some(accounts) => accounts.run_alone(&setting, number),
+                None => setting.run(),
+            };
             run.clients.iter().map(|client| client.latencies.len() as u64).sum()
         });
+        if let Some(accounts) = accounts.as_mut().filter(|_| again) {
+            accounts.repeat_alone();
+        }
         last = Some(instance.group);
         all.push(done);
     }

@@ -107,6 +107,15 @@ pub(super) struct Permission {
     pub(super) window: Window,
 }
 
+/// What an entity did at a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Course {
+    Works,
+    /// It had no work, and counted as ready.
+    Lingers,
+    Idle,
+}
+
 /// The policy and the status from which it decides.
 #[derive(Debug)]
 pub(super) struct Scheduler {
@@ -206,6 +215,35 @@ impl Scheduler {
     pub(super) fn linger(&self, entity: usize) -> u64 {
         let linger = self.engine.entities().all().get(entity).map(|entity| entity.linger);
         linger.map_or(0, |linger| linger.as_nanos().try_into().unwrap_or(u64::MAX))
+    }
+
+    /// Returns the time since which an entity has no work, and the end of its linger; `None` if the last
+    /// decision saw work, or if it never had any.
+    pub(super) fn lingers(&self, entity: usize) -> Option<(u64, u64)> {
+        let entity = self.engine.entities().all().get(entity)?;
+        entity.idle_since.map(|since| (since.0, since.after(entity.linger).0))
+    }
+
+    /// Returns what an entity did at the last decision.
+    pub(super) fn course(&self, entity: usize) -> Course {
+        let entity = &self.engine.entities().all()[entity];
+        match (entity.working, entity.ready) {
+            (true, _) => Course::Works,
+            (false, true) => Course::Lingers,
+            (false, false) => Course::Idle,
+        }
+    }
+
+    /// Tells the policies that the next change of an entity will not be reported.
+    pub(super) fn note_unheard(&mut self, entity: usize) {
+        self.engine.note_unheard(entity);
+    }
+
+    /// Returns a counter of the policy.
+    #[cfg(test)]
+    pub(super) fn counted(&self, name: &str) -> u64 {
+        let counters = self.engine.counters().flat_map(|(_, counters)| counters);
+        counters.filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
     }
 
     /// Decides, and passes the permission of each entity to `tell`. Returns the moment of the next decision.

@@ -4,8 +4,6 @@
 use crate::clock::now_ns;
 use crate::files::write;
 use anyhow::{Context, Result};
-use std::fs::File;
-use std::io::{BufReader, ErrorKind, Read};
 use std::path::Path;
 
 /// The times so far, if they are asked for. They are kept in memory, so that a launch writes no file.
@@ -14,7 +12,8 @@ pub(super) struct Launches(Option<Vec<u64>>);
 
 impl Launches {
     pub(super) fn new(wanted: bool) -> Self {
-        Self(wanted.then(Vec::new))
+        // Room for a million, so that hardly any launch waits for memory.
+        Self(wanted.then(|| Vec::with_capacity(1 << 20)))
     }
 
     /// Notes that a launch has just returned.
@@ -29,18 +28,10 @@ impl Launches {
     }
 }
 
-/// Calls `each` with the time of each launch.
-pub(crate) fn read(path: &Path, mut each: impl FnMut(u64)) -> Result<()> {
-    let told = || format!("cannot read {}", path.display());
-    let mut file = BufReader::new(File::open(path).with_context(told)?);
-    let mut word = [0; size_of::<u64>()];
-    loop {
-        match file.read_exact(&mut word) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-            read => read.with_context(told)?,
-        }
-        each(u64::from_le_bytes(word));
-    }
+/// Returns the time of each launch.
+pub(crate) fn read(path: &Path) -> Result<Vec<u64>> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
 }
 
 #[cfg(test)]
@@ -51,21 +42,16 @@ mod tests {
     fn times_survive_the_file() {
         let directory = crate::files::scratch().unwrap();
         let path = directory.path().join("launches");
-        let read = || {
-            let mut times = Vec::new();
-            super::read(&path, |ns| times.push(ns)).unwrap();
-            times
-        };
         let mut launches = Launches::new(true);
         let before = now_ns();
         launches.note();
         launches.note();
         launches.write(&path).unwrap();
-        let times = read();
+        let times = read(&path).unwrap();
         assert!(times.len() == 2 && before <= times[0] && times[0] <= times[1] && times[1] <= now_ns());
         let mut none = Launches::new(false);
         none.note();
         none.write(&path).unwrap();
-        assert_eq!(read(), [0; 0]);
+        assert_eq!(read(&path).unwrap(), [0; 0]);
     }
 }

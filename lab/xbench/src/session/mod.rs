@@ -39,7 +39,6 @@ pub(crate) struct Session {
     /// The policy of the `xserver` and its options on the command line; `None` without server and library.
     pub(crate) policy: Option<Vec<String>>,
     /// True if device, server and programs write what the account of the device's time needs.
-    #[serde(default)]
     pub(crate) account: bool,
 }
 

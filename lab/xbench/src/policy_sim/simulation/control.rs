@@ -15,7 +15,7 @@ impl Simulation<'_> {
         self.keep_seen(index);
         let reported = self.hears_ready(self.queues[index].entity);
         self.queues[index].ready = true;
-        self.log.works(self.now, self.queues[index].entity);
+        self.log.lingers(self.now, self.queues[index].entity, None);
         self.scheduler.ready(index, self.now);
         if reported { self.report() } else { 0 }
     }
@@ -30,10 +30,6 @@ impl Simulation<'_> {
         let queue = &mut self.queues[index];
         queue.ready = false;
         queue.idle_since = self.now;
-        let entity = queue.entity;
-        if !self.queues[self.entities[entity].queues.clone()].iter().any(|queue| queue.ready) {
-            self.log.idle(self.now, entity, self.now.saturating_add(self.scheduler.linger(entity)));
-        }
         self.scheduler.idle(index, self.now);
         if reported { self.report() } else { 0 }
     }
@@ -63,6 +59,7 @@ impl Simulation<'_> {
             self.events.push(at, Event::Wake);
         }
         self.wake = wake;
+        self.log_lingers();
         // Entities that give the device up do so before others take it.
         let permissions = std::mem::take(&mut self.permissions);
         for run in [false, true] {
@@ -73,6 +70,19 @@ impl Simulation<'_> {
             }
         }
         self.permissions = permissions;
+        self.note_unheard();
+    }
+
+    /// Logs the lingers, which the decision has chosen.
+    fn log_lingers(&mut self) {
+        if !self.log.is_on() {
+            return;
+        }
+        for entity in 0..self.entities.len() {
+            if let Some((since, until)) = self.scheduler.lingers(entity) {
+                self.log.lingers(since, entity, Some(until));
+            }
+        }
     }
 
     fn permit(&mut self, index: usize, permission: Permission) {

@@ -1,15 +1,14 @@
 //! The changes of a simulation for the account of the device's time, if they are asked for. A program is an
 //! entity there: with processes as entities, a client.
 
-use crate::account::{Change, Index, What};
+use crate::account::{Change, Index, Lingers, What};
 use crate::policy_sim::device::{QueueIndex, Span};
 
 /// The changes so far; `None` if nobody asked for them.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     changes: Option<Vec<Change>>,
-    /// For each entity the end of the time for which it counts as ready without work.
-    lingers: Vec<Option<u64>>,
+    lingers: Lingers,
     /// True for each entity that is within a request from its first launch, not from the begin of the host's
     /// work.
     urgent: Vec<bool>,
@@ -17,7 +16,12 @@ pub(super) struct Log {
 
 impl Log {
     pub(super) fn new(urgent: Vec<bool>) -> Self {
-        Self { changes: Some(Vec::new()), lingers: vec![None; urgent.len()], urgent }
+        Self { changes: Some(Vec::new()), lingers: Lingers::new(urgent.len()), urgent }
+    }
+
+    /// Returns true if changes are logged.
+    pub(super) fn is_on(&self) -> bool {
+        self.changes.is_some()
     }
 
     /// Logs that the host of an entity begins the work on a request, or launches its first kernel.
@@ -38,21 +42,10 @@ impl Log {
         self.push(at, what(entity as Index));
     }
 
-    /// Logs that an entity turns idle and counts as ready until then.
-    pub(super) fn idle(&mut self, at: u64, entity: usize, until: u64) {
-        self.works(at, entity);
-        if let Some(lingers) = self.lingers.get_mut(entity)
-            && until > at
-        {
-            *lingers = Some(until);
-            self.of(at, entity, |index| What::Lingers(index, true));
-        }
-    }
-
-    /// Logs that an entity has work.
-    pub(super) fn works(&mut self, at: u64, entity: usize) {
-        if let Some(until) = self.lingers.get_mut(entity).and_then(Option::take) {
-            self.of(until.min(at), entity, |index| What::Lingers(index, false));
+    /// Logs that an entity has turned idle and counts as ready until then, or that it has work: `None`.
+    pub(super) fn lingers(&mut self, at: u64, entity: usize, until: Option<u64>) {
+        if let Some(changes) = &mut self.changes {
+            self.lingers.note(at, entity as Index, until, changes);
         }
     }
 
@@ -73,8 +66,9 @@ impl Log {
     }
 
     /// Returns the changes.
-    pub(super) fn finish(mut self, end: u64) -> Vec<Change> {
-        (0..self.lingers.len()).for_each(|entity| self.works(end, entity));
-        self.changes.unwrap_or_default()
+    pub(super) fn finish(self) -> Vec<Change> {
+        let mut changes = self.changes.unwrap_or_default();
+        self.lingers.finish(&mut changes);
+        changes
     }
 }

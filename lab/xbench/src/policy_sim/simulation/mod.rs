@@ -234,11 +234,7 @@ impl Setting<'_> {
 
     fn simulate(&self, mut simulation: Simulation<'_>) -> (Run, Vec<Change>) {
         let end = nanos(self.case.workload.duration_s * 1e6);
-        simulation.start();
-        while let Some((at, what)) = simulation.events.pop(end) {
-            simulation.now = at;
-            simulation.handle(at, what);
-        }
+        simulation.play(end);
         simulation.finish(end)
     }
 }
@@ -321,6 +317,14 @@ impl<'a> Simulation<'a> {
             ended: Vec::new(),
             permissions: Vec::new(),
             log: Log::default(),
+        }
+    }
+
+    fn play(&mut self, end: u64) {
+        self.start();
+        while let Some((at, what)) = self.events.pop(end) {
+            self.now = at;
+            self.handle(at, what);
         }
     }
 
@@ -436,7 +440,7 @@ impl<'a> Simulation<'a> {
         for span in self.devices.iter_mut().flat_map(|state| state.device.take_spans(end)) {
             self.log.span(span, |queue| self.queues[queue as usize].entity);
         }
-        (run, self.log.finish(end))
+        (run, self.log.finish())
     }
 }
 

@@ -73,7 +73,7 @@ fn same_seed_gives_the_same_bytes() {
     let bytes = |seed: u64| {
         let (policy, instances) = (&Policy::for_one(), case.instances());
         let run = run(&case, policy, Scope::Global, seed);
-        let figures = PolicyFigures::new(&case, policy, &instances, &run, &alone(&case, seed));
+        let figures = PolicyFigures::new(&case, policy, &instances, &run, &alone(&case, seed, None));
         serde_json::to_string(&figures).unwrap()
     };
     assert_eq!(bytes(1), bytes(1));
@@ -87,7 +87,7 @@ fn level_three_takes_the_running_kernel_off_and_level_one_waits_for_it() {
         case.workload.model.level = level;
         let policy = &Policy::for_one();
         let run = run(&case, policy, Scope::Global, 1);
-        let figures = PolicyFigures::new(&case, policy, &case.instances(), &run, &alone(&case, 1));
+        let figures = PolicyFigures::new(&case, policy, &case.instances(), &run, &alone(&case, 1, None));
         (figures.saves, figures.clients[0].latency_ms.unwrap().p99)
     };
     let (saves, p99) = of_level(1);
