@@ -21,7 +21,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 }
 
 /// Converts a past moment to the clock of [`now`]. The same moment always gives the same time.
-fn time_of(moment: Instant) -> Time {
+pub(crate) fn time_of(moment: Instant) -> Time {
     /// One moment on both clocks: of several attempts, the one that read both the fastest.
     static BOTH: LazyLock<(Duration, Instant, Time)> = LazyLock::new(|| {
         let read = || {

@@ -6,7 +6,7 @@ use crate::clock::{nanos, now};
 use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_of, activity_word};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_word};
 use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
@@ -19,15 +19,13 @@ use std::time::Duration;
 pub struct QueueSlot {
     /// Null while the server does not know the queue. A queue keeps its slot as long as it exists.
     slot: AtomicPtr<Slot>,
-    /// The activity word of the last idle time, kept while the queue is briefly ready.
-    idle: AtomicU64,
 }
 
 impl QueueSlot {
     /// Makes a place that leads to no slot yet.
     #[expect(clippy::new_without_default, reason = "a queue slot has an identity, and is no value")]
     pub fn new() -> Self {
-        Self { slot: AtomicPtr::new(ptr::null_mut()), idle: AtomicU64::new(0) }
+        Self { slot: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// Returns the tag for the queue with this slot (`xqueue::QueueConfig::tag`).
@@ -48,7 +46,6 @@ impl QueueSlot {
     /// Gives the queue a slot of the client's page, or takes it away.
     pub(crate) fn set(&self, slot: Option<&'static Slot>) {
         let slot = slot.map_or(ptr::null_mut(), |slot| ptr::from_ref(slot).cast_mut());
-        self.idle.store(0, Ordering::Release);
         self.slot.store(slot, Ordering::SeqCst);
     }
 
@@ -136,20 +133,13 @@ impl ServerLink {
 
     /// Reports that a queue has only brief work, which counts as ready when [`xqueue::GRACE`] has passed.
     pub(crate) fn turned_ready_briefly(&self, slot: &QueueSlot) {
-        let Some(words) = slot.get() else { return };
-        let now = self.now();
-        let before = words.activity.load(Ordering::SeqCst);
-        let before = match activity_of(before) {
-            Activity::Idle { since: Some(_) } => before,
-            // It was never used, or the word is another server's, or a report came late.
-            Activity::Idle { since: None } | Activity::Ready { .. } => self.idle_now(),
-        };
-        slot.idle.store(before, Ordering::Release);
-        self.ready_from(words, now.after(xqueue::GRACE));
+        if let Some(slot) = slot.get() {
+            self.ready_from(slot, self.now().after(xqueue::GRACE));
+        }
     }
 
     fn ready_from(&self, slot: &Slot, since: Time) {
-        let events = self.write(slot, activity_word(Activity::Ready { since }));
+        let events = self.write(slot, Activity::Ready { since });
         if events & EVENT_READY != 0 {
             self.server.notify();
         }
@@ -158,40 +148,21 @@ impl ServerLink {
         }
     }
 
-    /// Reports that a queue has nothing pending and nothing in flight, and the device time of its commands.
-    pub(crate) fn turned_idle(&self, slot: &QueueSlot, worked: Duration) {
-        if let Some(words) = slot.get() {
-            self.idle_by(words, self.idle_now(), worked);
-        }
-    }
-
-    /// Reports that the brief work is done: the queue has been idle for as long as before it.
-    pub(crate) fn turned_idle_briefly(&self, slot: &QueueSlot, worked: Duration) {
-        if let Some(words) = slot.get() {
-            let before = slot.idle.load(Ordering::Acquire);
-            // Never the word of a queue that was never used: only the agent may find that, and replace it.
-            let word = if before == 0 { self.idle_now() } else { before };
-            self.idle_by(words, word, worked);
-        }
-    }
-
-    fn idle_now(&self) -> u64 {
-        activity_word(Activity::Idle { since: Some(self.now()) })
-    }
-
-    fn idle_by(&self, slot: &Slot, word: u64, worked: Duration) {
-        // Before the activity, because of which the server may look.
-        slot.worked_ns.store(nanos(worked), Ordering::Relaxed);
-        // Also behind brief work: the server may have read the slot just when it counted as ready.
-        if self.write(slot, word) & EVENT_IDLE != 0 {
+    /// Reports since when a queue has nothing pending and nothing in flight, and the device time of its commands.
+    pub(crate) fn turned_idle(&self, slot: &QueueSlot, since: Time, worked: Duration) {
+        let Some(slot) = slot.get() else { return };
+        // Before the activity, because of which the server may look. The agent may have stored a later value.
+        slot.worked_ns.fetch_max(nanos(worked), Ordering::Relaxed);
+        // The server is notified behind brief work as well: it may have read the slot when that counted as ready.
+        if self.write(slot, Activity::Idle { since: Some(self.to_server(since)) }) & EVENT_IDLE != 0 {
             self.server.notify();
         }
     }
 
-    /// Writes an activity word, then returns the server's event mask. The server writes the mask first and then
+    /// Writes the activity, then returns the server's event mask. The server writes the mask first and then
     /// reads the activity, so that at least one of the two sees the other's store.
-    fn write(&self, slot: &Slot, word: u64) -> u32 {
-        slot.activity.store(word, Ordering::SeqCst);
+    fn write(&self, slot: &Slot, activity: Activity) -> u32 {
+        slot.activity.store(activity_word(activity), Ordering::SeqCst);
         if self.server.is_muted() {
             return 0;
         }
@@ -210,44 +181,28 @@ mod tests {
     }
 
     #[test]
-    fn brief_work_never_leaves_the_word_of_a_queue_that_was_never_used() {
-        for announced_before in [true, false] {
-            let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
-            if announced_before {
-                queue.set(Some(slot));
-            }
-            link.turned_ready_briefly(&queue);
-            queue.set(Some(slot));
-            link.turned_idle_briefly(&queue, Duration::ZERO);
-            let activity = activity_of(slot.activity.load(Ordering::SeqCst));
-            assert!(matches!(activity, Activity::Idle { since: Some(_) }), "{activity:?}");
-        }
-    }
-
-    #[test]
-    fn brief_work_leaves_the_idle_time_that_was_there() {
+    fn brief_work_is_ready_from_a_time_ahead_on_and_leaves_the_idle_time() {
         let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
+        let activity = || activity_of(slot.activity.load(Ordering::SeqCst));
         queue.set(Some(slot));
-        link.turned_idle(&queue, Duration::ZERO);
-        let before = slot.activity.load(Ordering::SeqCst);
+        let since = link.now();
         link.turned_ready_briefly(&queue);
-        assert_ne!(slot.activity.load(Ordering::SeqCst), before);
-        link.turned_idle_briefly(&queue, Duration::ZERO);
-        assert_eq!(slot.activity.load(Ordering::SeqCst), before);
+        assert!(
+            matches!(activity(), Activity::Ready { since: ahead } if ahead > since.after(xqueue::GRACE / 2))
+        );
+        link.turned_idle(&queue, since, Duration::ZERO);
+        assert_eq!(activity(), Activity::Idle { since: Some(since) });
     }
 
     #[test]
     fn queue_that_turns_idle_says_how_long_the_device_worked_for_it() {
         let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
-        link.turned_idle(&queue, Duration::from_nanos(7));
+        link.turned_idle(&queue, Time(1), Duration::from_nanos(7));
         queue.set(Some(slot));
         link.turned_ready(&queue);
         assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 0);
-        link.turned_idle(&queue, Duration::from_nanos(9));
-        assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 9);
-        assert!(matches!(
-            activity_of(slot.activity.load(Ordering::SeqCst)),
-            Activity::Idle { since: Some(_) }
-        ));
+        link.turned_idle(&queue, Time(1), Duration::from_nanos(9));
+        link.turned_idle(&queue, Time(2), Duration::from_nanos(8));
+        assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 9, "the agent can have stored what was later");
     }
 }

@@ -1,5 +1,6 @@
 //! State shared by the agent thread and the program's threads.
 
+use crate::clock::time_of;
 use crate::evictor::Evictor;
 use crate::link::{QueueSlot, ServerLink};
 use crate::preemption::Preemption;
@@ -7,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use policies::registry::Row;
 use protocol::hint::ProcessHints;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use xqueue::Observer;
 
 /// The decider on which queues run.
@@ -141,9 +142,9 @@ impl Observer for Shared {
         unsafe { self.activity_changed(tag, ServerLink::turned_ready) }
     }
 
-    fn turned_idle(&self, _: xqueue::QueueId, tag: usize, worked: Duration) {
+    fn turned_idle(&self, _: xqueue::QueueId, tag: usize, since: Instant, worked: Duration) {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, worked)) }
+        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), worked)) }
     }
 
     /// The local policy looks at the queues themselves, which do not tell.
@@ -154,10 +155,5 @@ impl Observer for Shared {
     fn turned_ready_briefly(&self, _: xqueue::QueueId, tag: usize) {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, ServerLink::turned_ready_briefly) }
-    }
-
-    fn turned_idle_briefly(&self, _: xqueue::QueueId, tag: usize, worked: Duration) {
-        // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle_briefly(slot, worked)) }
     }
 }

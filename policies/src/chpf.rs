@@ -18,7 +18,7 @@
 //! Gaps, their counters and wake-ups are as under HPF. A program of high nice value can starve as
 //! long as another one has work, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::parameter::{GAPS, Parameter, Values};
+use crate::parameter::Values;
 use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
@@ -26,8 +26,6 @@ use protocol::time::Time;
 /// Nice value of the process on the processor; the lower one comes first.
 pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has nice value {}", first(its)))
     .comparing(|its, own| NICE.is(&own).then(|| format!("has nice value {} < {}", first(its), first(own))));
-
-pub(crate) const PARAMETERS: &[Parameter] = &[GAPS];
 
 /// Lowest nice value first; see the head of this file.
 #[derive(Debug, Default)]

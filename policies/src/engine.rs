@@ -220,7 +220,7 @@ impl Engine {
     }
 
     /// Notes that the next change of an entity, by its index at the last decision, may not lead to a decision, because
-    /// nobody asked for it. Without this call each change must lead to one.
+    /// nobody asked for it. An entity for which this is not called must be decided about at each of its changes.
     pub fn note_unheard(&mut self, index: usize) {
         self.lingers.miss(index);
     }

@@ -90,7 +90,7 @@ fn context(before: Duration) -> usize {
 #[derive(Debug, Clone, Copy, Default)]
 struct Kept {
     gap: Micros,
-    /// What the linger cost more than the fixed one would have.
+    /// The cost of that linger less the cost of the fixed one.
     regret: i32,
 }
 

@@ -19,7 +19,7 @@
 //! # Gaps
 //! An entity that turns idle keeps its devices for a while, in case its next work comes soon. Its earlier
 //! gaps decide how long (`gaps`): not at all if all were long, and as long as the short ones,
-//! 1 ms at most, if there are short ones. With fewer than 32 gaps, with gaps of any length, or if what was
+//! 1 ms at most, if there are short ones. With fewer than 32 gaps, with gaps of all lengths mixed, or if what was
 //! learnt did worse in the last 64 gaps, it is 200 µs.
 //!
 //! Counters: `gaps`, gaps whose length is known; of these `gaps-shorter` and `gaps-longer` if the entity kept

@@ -39,7 +39,7 @@ impl GapCounts {
 /// The course of an entity at the last decision.
 #[derive(Debug, Clone, Copy, Default)]
 enum Seen {
-    /// Nothing is known, or it never had work.
+    /// The entity never had work, or its course is not known.
     #[default]
     Nothing,
     Working(Time),
@@ -65,7 +65,7 @@ struct Watch {
     seen: Seen,
     /// Its gaps, from the first one on.
     gaps: Option<Box<Gaps>>,
-    /// What has not been counted yet.
+    /// The counts that were not passed on yet.
     counts: GapCounts,
 }
 

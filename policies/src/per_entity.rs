@@ -46,20 +46,19 @@ impl<T: Default> PerEntity<T> {
 
     /// Returns the value of an entity, if it was among the last. The index is tried first.
     pub fn get(&self, index: usize, entity: EntityId) -> Option<&T> {
-        let found = match self.ids.get(index) {
-            Some(id) if *id == entity => Some(index),
-            _ => find(&self.ids, self.sorted, entity),
-        };
-        found.map(|index| &self.entries[index])
+        self.find(index, entity).map(|index| &self.entries[index])
     }
 
     /// Returns the value of an entity to change it, if it was among the last. The index is tried first.
     pub fn get_mut(&mut self, index: usize, entity: EntityId) -> Option<&mut T> {
-        let found = match self.ids.get(index) {
+        self.find(index, entity).map(|index| &mut self.entries[index])
+    }
+
+    fn find(&self, index: usize, entity: EntityId) -> Option<usize> {
+        match self.ids.get(index) {
             Some(id) if *id == entity => Some(index),
             _ => find(&self.ids, self.sorted, entity),
-        };
-        found.map(|index| &mut self.entries[index])
+        }
     }
 
     /// Returns all values, in the order of the last entities.

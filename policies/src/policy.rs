@@ -77,8 +77,8 @@ impl Ranking {
     }
 }
 
-/// The time for which an entity keeps its devices without work. On several devices with different policies the
-/// first of these counts.
+/// The time for which an entity keeps its devices without work. Where its devices have different policies, the
+/// variant that stands first here counts; of two `AtLeast`, the shorter one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Linger {
     /// The fixed time of the engine.

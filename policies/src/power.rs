@@ -16,7 +16,8 @@
 //! # Parameters, wake-ups
 //! `xserver` reads the power every 50 ms from the amdgpu driver's hwmon (`power1_average`, or `power1_input`
 //! if that is all there is). A preloaded library does not read it, so under the local scheduler nothing is
-//! throttled. With 0 as `budget-w` the policy is HPF. An entity of low priority can starve, unless
+//! throttled. With 0 as `budget-w` it ranks as HPF does, and an idle entity
+//! keeps its devices for 200 µs. An entity of low priority can starve, unless
 //! `XSCHED_STARVATION_MS` is set; time that is withheld for the budget stays withheld even then.
 
 use crate::hpf::Hpf;

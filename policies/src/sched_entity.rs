@@ -49,7 +49,7 @@ pub struct SchedEntity {
     queues: Range<usize>,
 }
 
-/// What an entity does, of its queues that may run at all.
+/// The work of an entity, on those of its queues that may run at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Course {
     /// It never had work.

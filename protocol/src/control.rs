@@ -184,7 +184,7 @@ pub struct Client {
     pub yielded: bool,
     /// True if the numbers are up to date. A stopped process does not answer.
     pub fresh: bool,
-    /// For how long it was suspended. Missing from an older server.
+    /// The time in which it was suspended. Missing from an older server.
     #[serde(default)]
     pub waiting: Option<Waiting>,
     /// Level and statistics of preemption.
@@ -197,7 +197,7 @@ pub struct Client {
     pub queues: Vec<Queue>,
 }
 
-/// For how long a client was suspended while it had work, and what the device did for others meanwhile. Each
+/// The time in which a client was suspended while it had work, and the device's work for others meanwhile. Each
 /// time is a part of the one before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Waiting {

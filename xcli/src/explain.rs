@@ -66,7 +66,7 @@ struct Explanation {
     process_hints: ProcessHints,
     /// Further facts that matter for the queue.
     remarks: Vec<String>,
-    /// For how long its process was suspended; none from an older server.
+    /// The time in which its process was suspended; none from an older server.
     waiting: Option<WaitingMicros>,
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::error::HwResult;
 use crate::ids::QueueId;
+use crate::sync::Instant;
 
 /// A completion marker as the hardware layer knows it, for example the address of a pooled event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,11 +114,12 @@ pub trait Observer: Send + Sync {
     /// is that of the queue's [`crate::QueueConfig`]; it identifies the observer's own data about the queue
     /// without a look-up.
     fn turned_ready(&self, queue: QueueId, tag: usize);
-    /// Notes that the queue has proved to have nothing pending and nothing in flight. `worked`:
-    /// [`crate::Stats::worked`].
-    fn turned_idle(&self, queue: QueueId, tag: usize, worked: Duration);
-    /// Returns true if the observer tells brief work from other work, by the two functions below. Called
-    /// before the first of them, each time.
+    /// Notes that the queue has proved to have nothing pending and nothing in flight. `since`: the time from
+    /// which on it counts as idle. That is earlier than now after a brief command that completed within
+    /// [`crate::GRACE`]. `worked`: [`crate::Stats::worked`].
+    fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, worked: Duration);
+    /// Returns true if the observer tells brief work from other work. Called before
+    /// [`Observer::turned_ready_briefly`], each time.
     fn counts_brief(&self) -> bool {
         false
     }
@@ -127,11 +129,6 @@ pub trait Observer: Send + Sync {
     fn turned_ready_briefly(&self, queue: QueueId, tag: usize) {
         self.turned_ready(queue, tag);
     }
-    /// Notes, in place of [`Observer::turned_idle`], that the brief command completed within that time: the
-    /// queue counts as idle for as long as if there had been none.
-    fn turned_idle_briefly(&self, queue: QueueId, tag: usize, worked: Duration) {
-        self.turned_idle(queue, tag, worked);
-    }
 }
 
 /// An [`Observer`] that ignores every notification.
@@ -140,5 +137,5 @@ pub struct NullObserver;
 
 impl Observer for NullObserver {
     fn turned_ready(&self, _: QueueId, _: usize) {}
-    fn turned_idle(&self, _: QueueId, _: usize, _: Duration) {}
+    fn turned_idle(&self, _: QueueId, _: usize, _: Instant, _: Duration) {}
 }

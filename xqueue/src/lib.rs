@@ -17,7 +17,7 @@
 //! ```
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicUsize, Ordering};
-//! use std::time::Duration;
+//! use std::time::{Duration, Instant};
 //! use xqueue::*;
 //!
 //! struct Gpu;
@@ -61,7 +61,7 @@
 //!     fn turned_ready(&self, _: QueueId, _tag: usize) {
 //!         self.0.fetch_add(1, Ordering::Relaxed);
 //!     }
-//!     fn turned_idle(&self, _: QueueId, _tag: usize, _worked: Duration) {
+//!     fn turned_idle(&self, _: QueueId, _tag: usize, _since: Instant, _worked: Duration) {
 //!         self.0.fetch_sub(1, Ordering::Relaxed);
 //!     }
 //! }

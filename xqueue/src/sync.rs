@@ -24,7 +24,7 @@ mod imp {
         pub(crate) static SIMULATED: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
     }
 
-    /// Reads the monotonic clock. The direct path does not call this.
+    /// Reads the monotonic clock. On the direct path only a limited queue calls this, and one that turns ready.
     pub(crate) fn now() -> Instant {
         #[cfg(test)]
         if let Some(at) = SIMULATED.get() {

@@ -4,7 +4,7 @@
 mod sim;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use sim::{Bed, unlimited, until, within};
@@ -335,7 +335,7 @@ impl Observer for Seen {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, true));
     }
-    fn turned_idle(&self, queue: QueueId, tag: usize, _: Duration) {
+    fn turned_idle(&self, queue: QueueId, tag: usize, _: Instant, _: Duration) {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, false));
     }

@@ -259,9 +259,7 @@ impl Server {
     /// Makes a step of the core.
     fn decide(&mut self, now: Time) {
         self.step = self.core.step(now);
-        if self.recording.is_some() {
-            self.record();
-        }
+        self.record();
     }
 
     /// Hands the records of the core to the thread that writes them.

@@ -33,8 +33,8 @@ pub struct CommandSpec<'a> {
     /// True if the command, once launched, can last until the program's own threads do something: a wait for
     /// a value, a host function. While it lasts the window keeps no caller waiting.
     pub open: bool,
-    /// True if the device needs only microseconds for it, whatever else runs: a small copy. Alone it is no
-    /// reason to suspend others ([`crate::Observer::turned_ready_briefly`]).
+    /// True if the device itself needs only microseconds for it: a small copy. It can still wait for another
+    /// program's kernel. Alone it is no reason to suspend others ([`crate::Observer::turned_ready_briefly`]).
     pub brief: bool,
 }
 

@@ -183,19 +183,15 @@ impl XQueue {
         if before != Ready::No {
             let at = now();
             let mut accounting = self.accounting.lock();
-            let took =
-                accounting.ready_since.map_or(Duration::ZERO, |since| at.saturating_duration_since(since));
-            let brief = before == Ready::Briefly && accounting.brief.judge(took);
-            if !brief {
-                accounting.idle_since = Some(at);
-            }
+            let brief = before == Ready::Briefly && {
+                let began = accounting.ready_since.unwrap_or(at);
+                accounting.brief.judge(at.saturating_duration_since(began))
+            };
+            let since = accounting.idle_since.filter(|_| brief).unwrap_or(at);
+            accounting.idle_since = Some(since);
             drop(accounting);
             let worked = self.hot.flight.worked.completed();
-            if brief {
-                self.core.observer.turned_idle_briefly(self.id, self.tag, worked);
-            } else {
-                self.core.observer.turned_idle(self.id, self.tag, worked);
-            }
+            self.core.observer.turned_idle(self.id, self.tag, since, worked);
         }
         drop(pending);
     }

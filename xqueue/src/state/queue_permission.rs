@@ -31,6 +31,7 @@ impl XQueue {
         let nanos = |window: Window| window.time().map_or(self.core.budget, nanos);
         let of_process = process.limit().then(|| nanos(process.window()));
         let of_queue = (own & QueuePermission::LIMIT != 0).then(|| nanos(QueuePermission::window(own)));
+        // Each limited launch comes here: an iterator over both costs it 30 instructions more.
         let budget = match (of_process, of_queue) {
             (Some(one), Some(other)) => one.min(other),
             (one, other) => one.or(other)?,

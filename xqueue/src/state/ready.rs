@@ -27,7 +27,7 @@ const LONGEST_PAUSE: u32 = 1024;
 /// The readiness of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
-    /// Nothing is unfinished.
+    /// The queue has no unfinished command.
     No,
     /// One brief command may be unfinished, of which the observer was told that.
     Briefly,

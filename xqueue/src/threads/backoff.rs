@@ -5,11 +5,11 @@ use std::time::Duration;
 use crate::sync::{Key, Signal, now, spin_hint};
 
 /// The length of the first step, which spins.
-const SPIN: Duration = Duration::from_micros(2);
+pub(crate) const SPIN: Duration = Duration::from_micros(2);
 /// Spin hints between two reads of the clock.
 const HINTS: u32 = if cfg!(loom) { 1 } else { 8 };
 /// The sleeps that follow, in microseconds; the last one repeats.
-const SLEEPS: [u64; 3] = [20, 50, 100];
+pub(crate) const SLEEPS: [u64; 3] = [20, 50, 100];
 
 /// A sequence of growing pauses.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! Adds up for how long clients wait, at the end of a step.
 //!
 //! While any client waits, each step adds the time since the last one. Between two steps the pages say since
-//! when a queue is ready or idle. A queue that turned ready and idle again between two steps is not seen: while
-//! a client waits, the event mask asks for both events.
+//! when a queue is ready or idle. A queue that turned ready and idle again between two steps is not seen. That
+//! is rare: while a client waits, the event mask asks for both events.
 
 use super::client::Slot;
 use super::client_page::ClientPage;
@@ -16,6 +16,15 @@ impl<P: ClientPage> Core<P> {
     pub(super) fn add_waiting(&mut self, now: Time) {
         let last = std::mem::replace(&mut self.waiting_added, now).min(now);
         let waited = self.clients.iter().any(|state| state.waiting.waits);
+        let units = self.engine.entities().all();
+        let waits_now = self.clients.iter().zip(units).any(|(state, unit)| unit.working && !state.permit.run);
+        if !waited && !waits_now {
+            for state in &mut self.clients {
+                state.waiting.since.get_or_insert(now);
+                (state.waiting.waits, state.waiting.runs) = (false, state.permit.run);
+            }
+            return;
+        }
         self.work.clear();
         self.work.resize(self.contests.len(), Work::default());
         let (units, engine) = (self.engine.entities(), &self.engine);
@@ -23,9 +32,8 @@ impl<P: ClientPage> Core<P> {
             let index = units.devices().iter().position(|known| *known == device)?;
             Some(engine.contest(index))
         };
-        let mut waits_now = false;
         let gangs = gangs(&mut self.status).iter();
-        for ((state, gang), unit) in self.clients.iter_mut().zip(gangs).zip(units.all()) {
+        for (state, gang) in self.clients.iter_mut().zip(gangs) {
             state.waiting.since.get_or_insert(now);
             if waited && state.waiting.runs {
                 for (slot, queue) in state.slots.iter().zip(gang.queues.iter()) {
@@ -36,7 +44,6 @@ impl<P: ClientPage> Core<P> {
                     work.worked = work.worked.saturating_add(worked);
                 }
             }
-            waits_now |= unit.working && !state.permit.run;
         }
         for (state, unit) in self.clients.iter_mut().zip(units.all()) {
             let sums = &mut state.waiting;
@@ -55,10 +62,8 @@ impl<P: ClientPage> Core<P> {
             }
             sums.waits = unit.working && !state.permit.run;
             let ran = std::mem::replace(&mut sums.runs, state.permit.run);
-            if waited || waits_now {
-                for slot in &mut state.slots {
-                    slot.see(&state.page, waited, ran, now);
-                }
+            for slot in &mut state.slots {
+                slot.see(&state.page, waited, ran, now);
             }
         }
     }
@@ -76,8 +81,8 @@ impl Slot {
         nanos(from.clamp(last, now), until.clamp(last, now))
     }
 
-    /// Returns for how long the device worked for the queue since the page last said it; not longer than that is
-    /// ago.
+    /// Returns for how long the device worked for the queue since the page last said it, cut to the time that
+    /// has passed since then.
     fn worked_since(&self, seen: Seen, page: &impl ClientPage, now: Time) -> u64 {
         page.worked_ns(self.index).saturating_sub(seen.worked_ns).min(nanos(seen.changed, now))
     }

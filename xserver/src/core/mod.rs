@@ -385,9 +385,7 @@ impl<P: ClientPage> Core<P> {
         self.watch_progress(now);
         self.publish_permissions(now);
         self.add_waiting(now);
-        if self.recorder.is_some() {
-            self.record_step(now);
-        }
+        self.record_step(now);
         let ready_from = self.clients.iter().filter_map(ClientState::ready_from).min();
         [wake, self.next_watch(now), ready_from].into_iter().flatten().min()
     }

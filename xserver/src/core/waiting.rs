@@ -1,4 +1,4 @@
-//! For what part of the time a client was suspended, and what the device did for others meanwhile.
+//! The part of the time in which a client was suspended, and the device's work for others meanwhile.
 
 use protocol::control::Waiting;
 use protocol::time::Time;

@@ -18,6 +18,7 @@ use crate::path::launch::Stop;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
 use crate::sync::{Instant, Mutex, SIMULATED, now};
+use crate::threads::backoff::{SLEEPS, SPIN};
 
 const MICRO: Duration = Duration::from_micros(1);
 /// The times of a launch, of a marker's record and of its query on the calling thread.
@@ -171,7 +172,7 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
         match round(&queues) {
             Stop::Full => match Pause::until_room(&queue, late) {
                 Pause::Spin => {
-                    hw.advance(2 * MICRO);
+                    hw.advance(SPIN);
                     late.forget();
                 }
                 Pause::Sleep(planned) => {
@@ -180,11 +181,10 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
                     step = 0;
                 }
                 Pause::BackOff => {
-                    match step {
-                        0 => hw.advance(2 * MICRO),
-                        1 => drop(sleep(20 * MICRO)),
-                        2 => drop(sleep(50 * MICRO)),
-                        _ => drop(sleep(100 * MICRO)),
+                    if step == 0 {
+                        hw.advance(SPIN);
+                    } else {
+                        sleep(Duration::from_micros(SLEEPS[(step - 1).min(SLEEPS.len() - 1)]));
                     }
                     step += 1;
                 }

@@ -3,7 +3,7 @@
 use super::*;
 use protocol::page::AHEAD;
 
-const GRACE: Duration = Duration::from_micros(200);
+const AHEAD_BY: Duration = Duration::from_micros(200);
 
 /// A client with work, and a more urgent one whose queue is ready from `ahead` on.
 fn ready_in(ahead: Duration) -> Fixture {
@@ -27,24 +27,24 @@ fn tell(fixture: &mut Fixture, activity: Activity) {
 
 #[test]
 fn brief_work_suspends_others_once_its_time_has_come() {
-    let mut fixture = ready_in(GRACE);
-    fixture.pass(GRACE - Duration::from_micros(1), |fixture| assert_eq!(fixture.runs(), [true, true]));
+    let mut fixture = ready_in(AHEAD_BY);
+    fixture.pass(AHEAD_BY - Duration::from_micros(1), |fixture| assert_eq!(fixture.runs(), [true, true]));
     fixture.pass(Duration::from_micros(2), |_| ());
     assert_eq!(fixture.runs(), [false, true]);
 }
 
 #[test]
 fn brief_work_that_ends_in_time_suspends_nobody_and_does_not_linger() {
-    let mut fixture = ready_in(GRACE);
-    fixture.pass(GRACE / 2, |_| ());
+    let mut fixture = ready_in(AHEAD_BY);
+    fixture.pass(AHEAD_BY / 2, |_| ());
     tell(&mut fixture, Activity::Idle { since: None });
     fixture.pass(2 * LINGER, |fixture| assert_eq!(fixture.runs(), [true, true]));
 }
 
 #[test]
 fn more_work_behind_it_suspends_others_at_once() {
-    let mut fixture = ready_in(GRACE);
-    fixture.pass(GRACE / 2, |_| ());
+    let mut fixture = ready_in(AHEAD_BY);
+    fixture.pass(AHEAD_BY / 2, |_| ());
     let now = fixture.now();
     tell(&mut fixture, Activity::Ready { since: now });
     assert_eq!(fixture.runs(), [false, true]);
@@ -56,10 +56,10 @@ fn brief_work_does_not_end_a_linger() {
     fixture.flip(0);
     fixture.flip(1);
     fixture.flip(1);
-    let since = fixture.now().after(GRACE);
+    let since = fixture.now().after(AHEAD_BY);
     tell(&mut fixture, Activity::Ready { since });
     assert_eq!(fixture.runs(), [false, true]);
-    fixture.pass(GRACE + Duration::from_micros(1), |fixture| assert_eq!(fixture.runs(), [false, true]));
+    fixture.pass(AHEAD_BY + Duration::from_micros(1), |fixture| assert_eq!(fixture.runs(), [false, true]));
 }
 
 #[test]
@@ -75,8 +75,8 @@ fn time_is_compared_with_room_for_a_late_look() {
 
 #[test]
 fn time_that_has_come_is_no_sign_of_life() {
-    let mut fixture = ready_in(GRACE);
-    let later = fixture.now().after(GRACE);
+    let mut fixture = ready_in(AHEAD_BY);
+    let later = fixture.now().after(AHEAD_BY);
     let (state, gang) = (&mut fixture.core.clients[1], &mut gangs(&mut fixture.core.status)[1]);
     state.set_yielded(true, &mut gang.queues);
     assert!(state.look(&mut gang.queues, later), "the queue is ready now");

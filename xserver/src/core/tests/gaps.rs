@@ -1,4 +1,4 @@
-//! What the engine learns of gaps, by what the clients report.
+//! Gaps that the engine learns from the reports of clients.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! For how long clients were suspended, and what the device did for others meanwhile.
+//! The time in which clients were suspended, and the device's work for others meanwhile.
 
 use super::*;
 use protocol::control::Waiting;
