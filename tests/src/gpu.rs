@@ -100,9 +100,10 @@ impl Gpu {
         self.keep_run().start()
     }
 
-    /// The run that [`Gpu::keep`] starts, for options that all runs on these GPUs are to have.
+    /// The run that [`Gpu::keep`] starts, for options that all runs on these GPUs are to have. Once started, the GPUs are there:
+    /// a run that came before would make others, without these options.
     pub fn keep_run(&self) -> Run {
-        Run { command: Some("cat".into()), ..self.shared("cat") }
+        Run { command: Some("cat".into()), keeps: true, ..self.shared("cat") }
     }
 }
 
@@ -115,6 +116,7 @@ pub struct Run {
     pub(crate) name: Option<String>,
     pub(crate) nested: bool,
     pub(crate) loud: bool,
+    pub(crate) keeps: bool,
     pub(crate) sim: Vec<String>,
     pub(crate) args: Vec<String>,
     pub(crate) env: Vec<(String, String)>,
@@ -132,6 +134,7 @@ impl Run {
             name: None,
             nested: false,
             loud: false,
+            keeps: false,
             sim: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
@@ -248,7 +251,13 @@ impl Run {
         }
         command.push(program.clone());
         command.extend(self.args.iter().map(PathBuf::from));
-        Running::start(&label, &command, program, stats.map(|path| (scratch, path)), self.limit)
+        let mut running =
+            Running::start(&label, &command, program, stats.map(|path| (scratch, path)), self.limit);
+        if self.keeps {
+            running.tell("here");
+            assert_eq!(running.line(), "here", "{}", running.report());
+        }
+        running
     }
 
     /// Starts the program with an empty input and waits for its end.
