@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs book \
-	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-launch-path bench-policies bench-preempt bench-sim \
+	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-pairs bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist clean
 
 # What hipcc compiles examples for.
@@ -80,6 +80,9 @@ demo: deps build ## Run two urgent models beside a batch model on the simulated 
 
 bench-corun: build ## Run the demo at length, at preemption levels 1, 2 and 3, 24 minutes: target/bench/corun.json
 	@scripts/corun bench
+
+bench-pairs: build ## Judge five pairs of models at levels 1 and 3, 1,000 requests each, 32 minutes: target/bench/pairs.json
+	@scripts/corun pairs
 
 bench-launch-path: build ## Measure what the preloaded library adds to a launch
 	target/release/xbench launch-path

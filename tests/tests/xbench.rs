@@ -228,8 +228,11 @@ fn levels_do_the_same_work_side_by_side() {
     }
     assert_eq!(figures["save_us"], 50);
     check_accounts(&figures["account"], &["high alone", "without giveway", "HPF", "HPF", "low alone"]);
-    let judged: Vec<&Value> = figures["figures"].as_array().unwrap().iter().map(|f| &f["name"]).collect();
-    assert_eq!(judged, ["level3_p99_ratio", "level3_free_share"]);
+    let name = |figure: &Value| figure["name"].as_str().expect("a name").to_owned();
+    let judged: Vec<String> = figures["figures"].as_array().unwrap().iter().map(name).collect();
+    let of_level =
+        |level: u8| ["p99_ratio", "free_share", "used_ratio"].map(|name| format!("level{level}_{name}"));
+    assert_eq!(judged, [of_level(1), of_level(3)].concat());
     assert!(raw.lines().any(|line| line.contains("\"level\":3") && line.contains("\"role\":\"high\"")));
 }
 

@@ -7,6 +7,7 @@
 //! the device and the server.
 
 use super::entry::{ENTRIES, Entries, Entry};
+use super::latency::{Latency, Means};
 use super::run::{Part, RunAccount};
 use super::sweep::Class;
 use crate::table::{Table, verdict};
@@ -36,6 +37,8 @@ pub(crate) struct ModeAccount {
     pub(crate) overlap: Option<f64>,
     /// The comparison of both losses; `null` where a batch program is alone, or was not measured alone.
     pub(crate) loss: Option<Loss>,
+    /// The urgent programs' requests; none where they were not measured.
+    pub(crate) latency: Vec<Means>,
     /// Reasons why entries may be wrong.
     pub(crate) doubts: Vec<String>,
 }
@@ -70,18 +73,23 @@ pub(crate) struct Runs {
 struct Sums {
     entries: Entries,
     parts: Vec<Part>,
+    latency: Vec<Latency>,
 }
 
 impl Sums {
     /// Sums the runs up; `None` without any.
     fn new(runs: &[RunAccount]) -> Option<Self> {
         let (first, others) = runs.split_first()?;
-        let mut sums = Self { entries: first.entries, parts: first.parts.clone() };
+        let (parts, latency) = (first.parts.clone(), first.latency.clone());
+        let mut sums = Self { entries: first.entries, parts, latency };
         for run in others {
             sums.entries += run.entries;
             for (part, more) in sums.parts.iter_mut().zip(&run.parts) {
                 part.inferences += more.inferences;
                 part.alone_ns = part.alone_ns.zip(more.alone_ns).map(|(one, other)| one + other);
+            }
+            for (latency, more) in sums.latency.iter_mut().zip(&run.latency) {
+                latency.extend(more);
             }
         }
         Some(sums)
@@ -147,6 +155,7 @@ impl Accounts {
                 seconds: sums.time() / 1e9,
                 entries: sums.entries,
                 overlap: sums.overlap().map(|ns| ns / 1e9),
+                latency: sums.latency.iter().filter_map(Latency::means).collect(),
                 loss: judged.then(|| sums.loss(&alone)).flatten(),
                 doubts: mode.runs.iter().flat_map(|run| &run.doubts).cloned().collect(),
             }
@@ -213,7 +222,8 @@ impl fmt::Display for ModeAccount {
         for doubt in &self.doubts {
             let _ = writeln!(text, "! {doubt}");
         }
-        f.write_str(&text)
+        f.write_str(&text)?;
+        self.latency.iter().try_for_each(|means| write!(f, "\n{means}"))
     }
 }
 
@@ -228,7 +238,7 @@ mod tests {
         let mut all = Entries::default();
         entries.iter().for_each(|(entry, ms)| all[*entry] = ms * MS);
         assert_eq!(all.total(), 100 * MS);
-        RunAccount { entries: all, parts: parts.to_vec(), doubts: Vec::new() }
+        RunAccount { entries: all, parts: parts.to_vec(), latency: Vec::new(), doubts: Vec::new() }
     }
 
     fn part(class: Class, inferences: f64, alone_ms: f64) -> Part {

@@ -2,11 +2,12 @@
 //!
 //! `sweep` is the account itself, a pure function of the changes of a run. A run is measured: the simulated
 //! device writes a [`timeline`], the server its [`decisions`], each replay its launches and its requests; `run`
-//! puts them together. `policy-sim` gives the changes of its simulation to the same function. `loss` compares
+//! puts them together. `latency` tells what each request waited for. `policy-sim` gives the changes of its simulation to the same function. `loss` compares
 //! the accounts of all blocks of a mode with the loss that the programs' own counts show.
 
 mod decisions;
 mod entry;
+mod latency;
 mod lingers;
 mod loss;
 mod run;

@@ -1,7 +1,8 @@
 //! The account of one measured run, from the files that its processes wrote.
 
 use super::entry::Entries;
-use super::sweep::{Change, Class, Index, What, sweep};
+use super::latency::{self, Latency};
+use super::sweep::{Change, Class, Index, State, What, sweep};
 use super::{decisions, timeline};
 use crate::files::RunFiles;
 use crate::replay::{Record, Request, launches};
@@ -25,6 +26,8 @@ pub(crate) struct RunAccount {
     pub(crate) entries: Entries,
     /// The programs of the run, in its order.
     pub(crate) parts: Vec<Part>,
+    /// The requests of the urgent programs.
+    pub(crate) latency: Vec<Latency>,
     /// Reasons why entries may be wrong, a sentence each.
     pub(crate) doubts: Vec<String>,
 }
@@ -80,7 +83,19 @@ impl RunAccount {
             changes.extend(requests(program, &launched, index));
         }
         let entries = sweep(&classes, &mut changes, from, to);
-        Ok(Self { entries, parts, doubts })
+        let urgent = programs.iter().zip(0..).filter(|(program, _)| program.class == Class::Urgent);
+        let latency = urgent
+            .map(|(program, index)| {
+                Latency::new(
+                    program.name,
+                    State::new(&classes),
+                    index,
+                    &changes,
+                    &times(program.record, from..to),
+                )
+            })
+            .collect();
+        Ok(Self { entries, parts, latency, doubts })
     }
 }
 
@@ -97,6 +112,13 @@ fn measured_time(programs: &[Program<'_>]) -> Option<(u64, u64)> {
     let requests = bounds(true).reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
     let within = bounds(false).chain(requests).reduce(|one, other| (one.0.max(other.0), one.1.min(other.1)));
     within.filter(|(from, to)| from < to)
+}
+
+/// Returns the arrival, begin and end of the requests that are wholly in this time, nanoseconds.
+fn times(record: &Record, within: std::ops::Range<u64>) -> Vec<latency::Times> {
+    let times = |one: &Request| [one.arrived_us, one.began_us, one.ended_us].map(|us| record.at_ns(us));
+    let whole = |times: &latency::Times| times[0] >= within.start && times[2] <= within.end;
+    record.requests.iter().map(times).filter(whole).collect()
 }
 
 /// Returns the inferences of a program in this time. One that is partly in it counts for that part.

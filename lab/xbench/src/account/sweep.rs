@@ -1,6 +1,7 @@
 //! The account of a run from its changes: one pass over them in the order of time.
 
 use super::entry::{Entries, Entry};
+use super::latency::Wait;
 
 /// The number of a program in its run.
 pub(crate) type Index = u16;
@@ -106,8 +107,9 @@ impl Program {
     }
 }
 
+/// All programs and the device at a moment.
 #[derive(Debug)]
-struct State {
+pub(super) struct State {
     programs: Vec<Program>,
     /// Open intervals in which programs run that are not in the run.
     strangers: i32,
@@ -116,7 +118,7 @@ struct State {
 }
 
 impl State {
-    fn new(classes: &[Class]) -> Self {
+    pub(super) fn new(classes: &[Class]) -> Self {
         let program = |class: &Class| Program {
             class: *class,
             launched: 0,
@@ -133,7 +135,7 @@ impl State {
         Self { programs, strangers: 0, guard: false, switching: 0 }
     }
 
-    fn apply(&mut self, what: What) {
+    pub(super) fn apply(&mut self, what: What) {
         let step = |open: bool| if open { 1 } else { -1 };
         let index = match what {
             What::Guard(on) => return self.guard = on,
@@ -183,6 +185,21 @@ impl State {
             (true, false) => Entry::Urgent,
             (false, true) => Entry::Others,
             (false, false) => self.reason(),
+        }
+    }
+
+    /// Returns what a request of this program waits for until the next change.
+    pub(super) fn wait(&self, index: Index) -> Wait {
+        let others = self.strangers > 0
+            || (0..).zip(&self.programs).any(|(other, program)| other != index && program.runs > 0);
+        let Some(own) = self.programs.get(usize::from(index)) else { return Wait::Host };
+        match (own.runs > 0, others) {
+            (true, true) => Wait::Beside,
+            (true, false) => Wait::Own,
+            _ if !own.has_work() => Wait::Host,
+            (false, true) => Wait::Others,
+            _ if self.switching > 0 => Wait::Switching,
+            (false, false) => Wait::Dispatch,
         }
     }
 

@@ -1,6 +1,6 @@
 //! The figures of a co-run, computed from the runs of all modes and blocks, and their table.
 
-use super::levels::{self, Level};
+use super::levels::{self, Base, Level};
 use crate::account::Accounts;
 use crate::compare::spread;
 use crate::experiment::{Mode, Outcome};
@@ -87,7 +87,7 @@ pub(crate) struct Figures {
     pub(crate) device_late_p99_us: f64,
     /// True if the device kept up with its own time in all blocks; otherwise the figures are not reliable.
     pub(crate) device_valid: bool,
-    /// The judgement of level 3.
+    /// The judgement of the levels.
     #[serde(flatten)]
     pub(crate) checks: Report,
     /// The account of the device's time; `null` without the option.
@@ -119,25 +119,28 @@ impl Figures {
         let alone = mode_figures(alone)?;
         let high_busy_share = arrivals_per_s * device_us / 1e6;
         let free_per_s = low_alone_per_s * (1.0 - high_busy_share);
+        let native = mode_figures(native)?;
+        let base =
+            Base { alone: &alone, native: &native, high_s: device_us / 1e6, low_alone_per_s, free_per_s };
         let mut levels = Vec::new();
         for (mode, outcomes) in blocks {
             let Some(level) = mode.level() else { continue };
             let suspended: Vec<_> =
                 outcomes.iter().filter_map(|outcome| outcome.suspended.get(LOW)?.as_ref()).collect();
-            levels.push(Level::new(level, &suspended, mode_figures(outcomes)?, &alone, free_per_s));
+            levels.push(Level::new(level, &suspended, mode_figures(outcomes)?, base));
         }
         let all = || blocks.iter().flat_map(|(_, outcomes)| outcomes);
         Ok(Self {
             device: "simulated GPU",
             alone,
-            native: mode_figures(native)?,
+            native,
             shim: levels.first().context("no levels")?.figures.clone(),
             low_alone_per_s,
             arrivals_per_s,
             high_busy_share,
             device_late_p99_us: all().map(|outcome| outcome.late_us).fold(0.0, f64::max),
             device_valid: all().all(|outcome| !outcome.late),
-            checks: levels::checks(&setting.high, &levels),
+            checks: levels::checks(&levels),
             levels,
             setting,
             account: None,
@@ -294,7 +297,7 @@ pub(super) mod tests {
         assert!((level_3.p99_ratio - 12.0 / 24.0).abs() < 1e-12);
         // Two inferences in 225 ms, of ten a second for four fifths of the time.
         assert!((level_3.free_share - (2.0 / 0.225) / 8.0).abs() < 1e-9);
-        assert_eq!((level_3.holds, figures.checks.figures().len()), (18, 2));
+        assert_eq!((level_3.holds, figures.checks.figures().len()), (18, 6));
         assert_eq!(figures.missing().count(), 0);
         assert!(figures.device_valid);
     }
@@ -343,7 +346,7 @@ pub(super) mod tests {
         let table = figures().table();
         assert!(table.contains("simulated GPU"), "{table}");
         assert!(table.contains("with giveway at level 1: p50 x 1.18, p99 x 0.58 of alone"), "{table}");
-        assert!(table.contains("level 3: p99 of bert, of alone"), "{table}");
+        assert!(table.contains("level 3: p99 of the urgent model, of alone"), "{table}");
         let late = Figures { device_valid: false, ..figures() };
         assert!(late.table().contains("! the simulated GPU was late"));
     }

@@ -389,6 +389,7 @@ impl<'a> Experiment<'a> {
             prepare_us: program.prepare_us,
             think_us: program.think_us,
             hint,
+            urgent: program.has_latency(),
             level: program.level.or(mode.level()).unwrap_or(1),
             variables,
         })

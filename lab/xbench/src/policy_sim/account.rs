@@ -56,7 +56,7 @@ impl Collected {
         });
         let (entries, parts, doubts) =
             (sweep(&classes, &mut changes, 0, run.time), parts.collect(), Vec::new());
-        let runs = vec![RunAccount { entries, parts, doubts }];
+        let runs = vec![RunAccount { entries, parts, latency: Vec::new(), doubts }];
         self.0.push(Runs { mode, level, programs, alone: level.is_none(), runs });
         run
     }

@@ -59,6 +59,8 @@ pub(crate) struct Program {
     pub(crate) think_us: u32,
     /// True if it announces each request to the library when the request arrives.
     pub(crate) hint: bool,
+    /// True if its latency is a figure: its host goes before those of the others on the processors.
+    pub(crate) urgent: bool,
     /// The preemption level that it requests.
     pub(crate) level: u8,
     /// Further variables for the library: names without their prefix `XSCHED_`, and values.
