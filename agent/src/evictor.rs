@@ -11,6 +11,7 @@
 
 mod cost;
 mod report;
+mod window;
 
 use crate::link::ServerLink;
 use crate::preemption::{HardwareQueues, Preemption, RETRY, TRIES};
@@ -24,6 +25,7 @@ use std::collections::BTreeSet;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use window::Window;
 use xqueue::{Domain, Outstanding, Permission, Snapshot};
 
 /// The first pause until the evicted process is checked again: a launch decided before the suspension may
@@ -67,6 +69,7 @@ struct State {
     pending_idle: Option<(Vec<Marker>, Snapshot, Instant)>,
     report: Report,
     logged: Logged,
+    window: Window,
     /// True if the known cost of evictions has changed since the scheduler was told.
     learnt: bool,
 }
@@ -109,6 +112,7 @@ impl Evictor {
             pending_idle: None,
             report: Report::default(),
             logged: Logged::default(),
+            window: Window::new(),
             learnt: false,
         };
         Self {
@@ -123,6 +127,14 @@ impl Evictor {
     /// Makes every suspension evict from now on.
     pub(crate) fn evict_always(&self) {
         self.always.store(true, Ordering::SeqCst);
+    }
+
+    /// Sets the least window from now on, by what is known of evictions; `interrupts` is true if they interrupt
+    /// kernels.
+    pub(crate) fn set_interrupts(&self, domain: &Domain, interrupts: bool) {
+        let mut state = self.state.lock();
+        state.window.set_interrupts(interrupts);
+        state.update_window(domain);
     }
 
     /// Applies the permission in force. Returns the time after which to call this again even if nothing
@@ -150,6 +162,7 @@ impl Evictor {
             let costs = state.costs.or_else(known);
             state.report.write(costs, origin, pages.header(), link);
         }
+        state.update_window(domain);
         let learnt = mem::take(&mut state.learnt);
         let given_up = state.phase == Phase::Failed && queues.registry.given_up().is_some();
         drop(state);
@@ -196,6 +209,10 @@ impl Evictor {
 }
 
 impl State {
+    fn update_window(&self, domain: &Domain) {
+        domain.set_least_window(self.window.least(self.costs.as_ref().map(Costs::both)));
+    }
+
     /// Restores the queues: the process may run.
     fn run(&mut self, queues: &HardwareQueues, domain: &Domain) -> Option<Duration> {
         if let Phase::Evicted { .. } = self.phase {
@@ -364,6 +381,7 @@ impl State {
             domain.forget_times();
             self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
             self.report.evictions += u64::from(first || self.report.evictions == 0);
+            self.window.note(true);
             match &mut self.costs {
                 Some(costs) if first => costs.learn_eviction(outcome.queues, outcome.took),
                 Some(costs) => costs.note_further_evictions(),
@@ -386,6 +404,7 @@ impl State {
             self.logged.not_evicted(outcome.error);
         }
         self.report.failures += 1;
+        self.window.note(false);
         let _ = self.run(queues, domain);
         self.phase = Phase::Failed;
     }

@@ -50,9 +50,6 @@ const RETRY: Duration = Duration::from_millis(500);
 const RETRY_REFUSED: Duration = Duration::from_secs(5);
 /// The interval of count updates while the server does not ask for progress.
 const IDLE_COUNTS: Duration = Duration::from_millis(250);
-/// The smallest window while evictions interrupt kernels (ADR 0017): work in flight then delays no other
-/// process.
-const INTERRUPTED_WINDOW: Duration = Duration::from_millis(1);
 
 /// True once this process, or one that it was forked from, has logged that a server is unusable, and that it
 /// is absent.
@@ -227,7 +224,7 @@ impl Client {
         });
         shared.evictor.restore(self.domain, &shared.link);
         self.domain.show_progress(false);
-        self.domain.set_least_window(Duration::ZERO);
+        shared.evictor.set_interrupts(self.domain, false);
         shared.link.server.mute();
         if let Ok(listener) = listener {
             listener.end();
@@ -295,8 +292,7 @@ impl Client {
         let queues = shared.preemption.host().queues();
         self.slots.update(queues, &shared.link, pages, |message| unsent.extend(message.encode()));
         let level = shared.preemption.in_force();
-        let interrupts = level.0 == PreemptLevel::Interrupt;
-        self.domain.set_least_window(if interrupts { INTERRUPTED_WINDOW } else { Duration::ZERO });
+        shared.evictor.set_interrupts(self.domain, level.0 == PreemptLevel::Interrupt);
         if self.reported.level != level {
             let (in_force, how) = level.clone();
             unsent.extend(ToServer::Preemption { in_force, how }.encode());

@@ -189,6 +189,10 @@ int main(int argc, char **argv) {
         sum->launch(stream, 5);
         CHECK(hipStreamSynchronize(stream));
       }
+    } else if (word == "burst") {
+      start();
+      for (int i = 0; i < atoi(words[1]); i++) launch_busy(stream, MS / 5);
+      CHECK(hipStreamSynchronize(stream));
     } else if (word == "query") {
       hipEvent_t event = new_event();
       sum->launch(stream, 5);

@@ -1,7 +1,7 @@
 use std::fs;
 
 use serde_json::Value;
-use tests::{Daemon, Gpu, until};
+use tests::{Daemon, Gpu, Running, until};
 
 use super::edges::{client, tell, under};
 
@@ -85,6 +85,45 @@ fn a_wrong_cost_is_corrected_by_holds() {
     high.finish().expect_success();
     assert_eq!(low.line(), "work");
     low.finish().expect_success();
+    keeper.let_go();
+    assert_eq!(keeper.finish().code, 0);
+}
+
+/// Behind a window of 1 ms only five of these kernels are in flight at once, behind 30 ms all of them.
+#[test]
+fn window_of_level_3_is_wide_once_an_eviction_has_succeeded() {
+    let (gpu, daemon) = (Gpu::take(), Daemon::start(&[]));
+    let mut keeper = gpu.keep();
+    let mut low = under(&daemon, "0", gpu.shared("edges"), &[("XSCHED_AUTO_XQUEUE_LEVEL", "3")]);
+    tell(&mut low, "start");
+    let mut high = under(&daemon, "10", gpu.shared("edges"), &[]);
+    tell(&mut high, "start");
+    let preemption = || client(&daemon, 0).map(|client| client["preemption"].clone());
+    until("level 3 is in force", || preemption().filter(|found| found["in_force"] == 3));
+    let deferred = || -> u64 {
+        let low = client(&daemon, 0).expect("it is connected");
+        let queues = low["queues"].as_array().expect("queues");
+        queues.iter().filter_map(|queue| queue["counts"]["deferred"].as_u64()).sum()
+    };
+    let deferred_of_burst = |low: &mut Running| {
+        let before = deferred();
+        tell(low, "burst 100");
+        deferred() - before
+    };
+    for _ in 0..10 {
+        assert!(deferred_of_burst(&mut low) > 0, "no eviction has shown that it succeeds");
+    }
+    let evictions = || preemption()?["holds"].as_u64();
+    until("an eviction has succeeded, and a burst is launched at once", || {
+        let before = evictions()?;
+        low.tell("burst 100");
+        tell(&mut high, "work 1");
+        assert_eq!(low.line(), "burst");
+        (evictions()? > before && deferred_of_burst(&mut low) == 0).then_some(())
+    });
+    for program in [low, high] {
+        program.finish().expect_success();
+    }
     keeper.let_go();
     assert_eq!(keeper.finish().code, 0);
 }
