@@ -131,10 +131,10 @@ impl ServerLink {
         }
     }
 
-    /// Reports that a queue has only brief work, which counts as ready when [`xqueue::GRACE`] has passed.
-    pub(crate) fn turned_ready_briefly(&self, slot: &QueueSlot) {
+    /// Reports that a queue has only brief work, which counts as ready when this time has passed.
+    pub(crate) fn turned_ready_briefly(&self, slot: &QueueSlot, grace: Duration) {
         if let Some(slot) = slot.get() {
-            self.ready_from(slot, self.now().after(xqueue::GRACE));
+            self.ready_from(slot, self.now().after(grace));
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let activity = || activity_of(slot.activity.load(Ordering::SeqCst));
         queue.set(Some(slot));
         let since = link.now();
-        link.turned_ready_briefly(&queue);
+        link.turned_ready_briefly(&queue, xqueue::GRACE);
         assert!(
             matches!(activity(), Activity::Ready { since: ahead } if ahead > since.after(xqueue::GRACE / 2))
         );

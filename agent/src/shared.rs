@@ -152,8 +152,8 @@ impl Observer for Shared {
         self.mode.get() == Mode::GLOBAL
     }
 
-    fn turned_ready_briefly(&self, _: xqueue::QueueId, tag: usize) {
+    fn turned_ready_briefly(&self, _: xqueue::QueueId, tag: usize, grace: Duration) {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, ServerLink::turned_ready_briefly) }
+        unsafe { self.activity_changed(tag, |link, slot| link.turned_ready_briefly(slot, grace)) }
     }
 }

@@ -110,6 +110,8 @@ pub struct Config {
     /// True if a suspended queue launches what a running one waits for. False only to show that this is
     /// needed.
     pub inherit: bool,
+    /// True if it is learnt which commands only begin a request (`state/prelude.rs`).
+    pub preludes: bool,
 }
 
 impl Default for Config {
@@ -121,6 +123,7 @@ impl Default for Config {
             test: TestMode::Off,
             watch: true,
             inherit: true,
+            preludes: true,
         }
     }
 }

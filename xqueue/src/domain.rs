@@ -71,7 +71,7 @@ impl Domain {
         let reopened = config.class == queue.class && queue.reopen(config);
         if reopened {
             queue.note_permission();
-            queue.try_idle();
+            queue.try_idle(true);
             queue.device.add(queue.clone());
         }
         reopened

@@ -115,8 +115,8 @@ pub trait Observer: Send + Sync {
     /// without a look-up.
     fn turned_ready(&self, queue: QueueId, tag: usize);
     /// Notes that the queue has proved to have nothing pending and nothing in flight. `since`: the time from
-    /// which on it counts as idle. That is earlier than now after a brief command that completed within
-    /// [`crate::GRACE`]. `worked`: [`crate::Stats::worked`].
+    /// which on it counts as idle. That is earlier than now after a brief command that completed before it
+    /// counted. `worked`: [`crate::Stats::worked`].
     fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, worked: Duration);
     /// Returns true if the observer tells brief work from other work. Called before
     /// [`Observer::turned_ready_briefly`], each time.
@@ -124,9 +124,10 @@ pub trait Observer: Send + Sync {
         false
     }
     /// Notes, in place of [`Observer::turned_ready`], that the only unfinished command is a brief one
-    /// ([`crate::CommandSpec::brief`]). It need not count before [`crate::GRACE`] has passed. If more work
-    /// comes, `turned_ready` follows.
-    fn turned_ready_briefly(&self, queue: QueueId, tag: usize) {
+    /// ([`crate::CommandSpec::brief`]), or one behind which the program usually pauses. It need not count
+    /// before the grace has passed, which is at most [`crate::GRACE`]. If more work comes, `turned_ready`
+    /// follows.
+    fn turned_ready_briefly(&self, queue: QueueId, tag: usize, _grace: Duration) {
         self.turned_ready(queue, tag);
     }
 }

@@ -32,7 +32,7 @@ impl Observer for Seen {
     fn counts_brief(&self) -> bool {
         self.0
     }
-    fn turned_ready_briefly(&self, _: QueueId, _: usize) {
+    fn turned_ready_briefly(&self, _: QueueId, _: usize, _: Duration) {
         self.1.lock().push(Told::Briefly);
     }
 }
@@ -58,7 +58,29 @@ impl Bed {
     }
 
     fn launch(&self, brief: bool) {
-        let spec = CommandSpec { brief, ..CommandSpec::new(CostKey(1)) };
+        self.launch_as(CommandSpec { brief, ..CommandSpec::new(CostKey(1)) });
+    }
+
+    /// Launches one command, and some others when it has ended and this time has passed.
+    fn request(&self, pause: Duration) -> Vec<Told> {
+        self.request_behind(pause, true)
+    }
+
+    fn request_behind(&self, pause: Duration, ends: bool) -> Vec<Told> {
+        self.launch_as(CommandSpec::new(CostKey(2)));
+        let begun = self.queue.ready_since().expect("it is ready");
+        until("the pause is over", || begun.elapsed() >= pause);
+        if ends {
+            self.world.set(0, |state| state.done = state.launched.len() as u64);
+        }
+        for key in 3..9 {
+            self.launch_as(CommandSpec::new(CostKey(key)));
+        }
+        self.synchronize();
+        self.told()
+    }
+
+    fn launch_as(&self, spec: CommandSpec<'_>) {
         let launched = self.queue.try_direct(&spec, || self.world.launch(0, 1));
         assert!(matches!(launched, Direct::Launched(_, Ok(()))));
     }
@@ -147,4 +169,42 @@ fn observer_that_does_not_tell_them_apart_sees_work() {
     bed.launch(true);
     bed.synchronize();
     assert_eq!(bed.told(), [Told::Ready, Told::Idle]);
+}
+
+/// Longer than what is learnt, and shorter than the grace.
+const PAUSE: Duration = Duration::from_micros(500);
+
+#[test]
+fn first_command_before_a_pause_becomes_brief() {
+    let bed = Bed::new(true);
+    assert_eq!(bed.request(PAUSE), [Told::Ready, Told::Idle]);
+    // A pause of more than the grace on a busy machine changes nothing.
+    until("it is learnt", || bed.request(PAUSE) == [Told::Briefly, Told::Ready, Told::Idle]);
+    until("a request without a pause ends that", || bed.request(Duration::ZERO)[0] == Told::Ready);
+}
+
+#[test]
+fn request_of_one_command_never_becomes_brief() {
+    let bed = Bed::new(true);
+    for _ in 0..100 {
+        bed.launch_as(CommandSpec::new(CostKey(2)));
+        bed.synchronize();
+        assert_eq!(bed.told(), [Told::Ready, Told::Idle]);
+    }
+}
+
+#[test]
+fn first_command_that_runs_on_through_the_pause_never_becomes_brief() {
+    let bed = Bed::new(true);
+    for _ in 0..50 {
+        assert_eq!(bed.request_behind(PAUSE, false), [Told::Ready, Told::Idle]);
+    }
+}
+
+#[test]
+fn nothing_is_learnt_where_brief_work_is_not_told_apart() {
+    let bed = Bed::new(false);
+    for _ in 0..50 {
+        assert_eq!(bed.request(PAUSE), [Told::Ready, Told::Idle]);
+    }
 }

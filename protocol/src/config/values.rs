@@ -30,6 +30,8 @@ pub enum TestMode {
     Chaos(u64),
     /// In a client: a queue gets no permission from the fact that a running queue waits for it.
     NoInheritance,
+    /// In a client: the first command of a request always counts.
+    NoPreludes,
     /// In a server: running programs that complete nothing keep the others suspended.
     NoGuard,
 }
@@ -130,6 +132,7 @@ pub(super) fn test_mode(value: &OsStr) -> Option<TestMode> {
             &[
                 ("defer", TestMode::Defer),
                 ("no-inheritance", TestMode::NoInheritance),
+                ("no-preludes", TestMode::NoPreludes),
                 ("no-guard", TestMode::NoGuard),
             ],
         ),

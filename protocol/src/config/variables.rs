@@ -225,11 +225,12 @@ const AFTER_HINTS: &[Variable] = &[
     },
     Variable {
         name: "XSCHED_TEST",
-        values: "defer, chaos:SEED, no-inheritance, no-guard",
+        values: "defer, chaos:SEED, no-inheritance, no-preludes, no-guard",
         default: "not set",
         meaning: "For this project's tests: every command takes the deferred path, or queues are suspended and \
-                  resumed at random, or a queue that others wait for gets no permission by that, or (read by \
-                  `xserver`) programs that complete nothing keep the others suspended.",
+                  resumed at random, or a queue that others wait for gets no permission by that, or the first \
+                  command of a request always counts as work, or (read by `xserver`) programs that complete \
+                  nothing keep the others suspended.",
         read: Read::Setting(|config, value, _| set(test_mode(value), |mode| config.test = Some(mode))),
     },
 ];

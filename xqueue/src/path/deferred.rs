@@ -6,6 +6,7 @@ use crate::ids::Ticket;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
 use crate::state::queue::{Item, XQueue};
+use crate::state::ready::Turning;
 use crate::state::storage::CommandBox;
 use crate::sync::Ordering;
 
@@ -65,7 +66,7 @@ impl XQueue {
             self.core.backlog.fetch_add(1, Ordering::AcqRel);
         }
         if !self.state.ready.is_full() {
-            self.turn_ready(false);
+            self.turn_ready(Turning::PLAIN);
         }
         let count = pending.appended;
         let spare = pending.spare();

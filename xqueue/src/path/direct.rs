@@ -18,6 +18,7 @@ use crate::path::admission::RETRIES;
 use crate::path::order::CommandSpec;
 use crate::permission::QueuePermission;
 use crate::state::queue::{Submit, XQueue};
+use crate::state::ready::Turning;
 use crate::sync::{Ordering, spin_hint};
 
 /// The result of [`XQueue::try_direct`].
@@ -57,7 +58,7 @@ impl XQueue {
         };
         let ticket = self.core.tickets.take();
         if !self.state.ready.is_full() {
-            self.turn_ready(spec.brief);
+            self.turn_ready(Turning { brief: spec.brief, key: spec.key, has_submit: true });
         }
         if spec.completes {
             return Direct::Launched(ticket, self.call_through(submit, ticket, call));

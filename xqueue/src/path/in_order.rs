@@ -10,6 +10,7 @@ use crate::path::launch::Next;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
 use crate::state::queue::{Submit, XQueue};
+use crate::state::ready::Turning;
 use crate::sync::{Ordering, store_load_barrier};
 use crate::threads::backoff::Backoff;
 
@@ -82,7 +83,7 @@ impl XQueue {
         let pending = self.pending.lock();
         self.hot.flight.begin_unordered();
         if !self.state.ready.is_full() {
-            self.turn_ready(false);
+            self.turn_ready(Turning::PLAIN);
         }
         drop(pending);
         let result = call();

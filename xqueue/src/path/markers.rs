@@ -115,7 +115,7 @@ impl XQueue {
             self.record_tail_marker(&submit);
         }
         self.poll(false);
-        self.try_idle();
+        self.try_idle(self.is_awaited_inside());
     }
 
     /// Returns true if a thread waits inside the runtime for what is in flight ([`crate::Wait`]).

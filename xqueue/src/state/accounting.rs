@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::state::prelude::Preludes;
 use crate::state::ready::BriefRule;
 use crate::sync::{Instant, now};
 
@@ -15,6 +16,9 @@ pub(crate) struct Accounting {
     /// Brief spells of work do not count.
     pub(crate) idle_since: Option<Instant>,
     pub(crate) brief: BriefRule,
+    /// The time for which the last brief command did not count, if it was brief by what is learnt.
+    pub(crate) learnt_grace: Option<Duration>,
+    pub(crate) preludes: Preludes,
 }
 
 impl Accounting {

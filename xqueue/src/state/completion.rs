@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::HwResult;
+use crate::hw::CostKey;
 use crate::ids::{OrderClass, Ticket};
 use crate::state::flight::CompletionSnapshot;
 use crate::state::queue::{Completion, DeviceWait, XQueue};
-use crate::state::ready::Ready;
+use crate::state::ready::{GRACE, Ready, Turning};
 use crate::sync::{Instant, Ordering, now};
 
 /// The most waits of one queue that are kept. Beyond that the oldest is forgotten, and markers have to show
@@ -52,7 +53,7 @@ impl Completion {
     /// Notes that the command is seen complete. Turns its queue idle if nothing else is unfinished.
     pub fn seen(&self) {
         self.complete();
-        self.own.0.try_idle();
+        self.own.0.try_idle(true);
     }
 
     /// Returns true if the command is known to have completed, by whatever has shown it.
@@ -89,26 +90,18 @@ impl XQueue {
         expected.takes?.checked_sub(expected.ran)
     }
 
-    /// Turns the queue ready, or briefly ready. Called under the submit lock or under `pending`, with `ready`
-    /// read as not full.
+    /// Turns the queue ready, fully or briefly, for this command. Called under the submit lock or under
+    /// `pending`, with `ready` read as not full.
     #[cold]
-    pub(crate) fn turn_ready(&self, brief: bool) {
+    pub(crate) fn turn_ready(&self, command: Turning) {
         let at = now();
-        let mut accounting = self.accounting.lock();
         let idle = self.state.ready.load() == Ready::No;
-        let brief = brief && idle && self.core.observer.counts_brief() && {
-            let idle_since = accounting.idle_since;
-            accounting.brief.admits(idle_since, at)
-        };
-        if idle {
-            // The time first: a thread that sees the queue ready must see since when.
-            accounting.ready_since = Some(at);
-        }
-        drop(accounting);
-        if brief {
-            // If another thread has turned it ready meanwhile, that counts.
-            if self.state.ready.begin_brief() {
-                self.core.observer.turned_ready_briefly(self.id, self.tag);
+        let (as_what, grace) =
+            if idle { self.begin_request(command, at) } else { (self.continue_request(command, at), GRACE) };
+        // If another thread has turned it ready meanwhile, that counts.
+        if as_what == Ready::Briefly {
+            if self.state.ready.begin(Ready::Briefly) {
+                self.core.observer.turned_ready_briefly(self.id, self.tag, grace);
                 // Another thread may have appended more work, and reported that before. Nothing turns the queue idle
                 // meanwhile: this thread holds a lock that this needs.
                 if self.state.ready.load() == Ready::Yes {
@@ -118,13 +111,59 @@ impl XQueue {
             }
             return;
         }
-        let before = self.state.ready.swap(Ready::Yes);
-        if before != Ready::Yes {
+        let before = match as_what {
+            Ready::First if self.state.ready.begin(Ready::First) => Ready::No,
+            _ => self.state.ready.swap(Ready::Yes),
+        };
+        if matches!(before, Ready::No | Ready::Briefly) {
             self.core.observer.turned_ready(self.id, self.tag);
         }
         if before == Ready::No {
             self.core.arm_watcher();
         }
+    }
+
+    /// Notes that a command comes to an idle queue. Returns how the queue turns ready, and for how long it may
+    /// count as idle if that is briefly.
+    fn begin_request(&self, command: Turning, at: Instant) -> (Ready, Duration) {
+        let counts_brief = self.core.observer.counts_brief();
+        let mut accounting = self.accounting.lock();
+        // The time first: a thread that sees the queue ready must see since when.
+        accounting.ready_since = Some(at);
+        if !counts_brief {
+            return (Ready::Yes, GRACE);
+        }
+        let key = if self.core.config.preludes { command.key } else { CostKey::UNKNOWN };
+        let begin = accounting.preludes.begin(key, at);
+        let learnt = Some(begin.brief).filter(|grace| !grace.is_zero());
+        let brief = learnt.is_some()
+            || command.brief && {
+                let idle_since = accounting.idle_since;
+                accounting.brief.admits(idle_since, at)
+            };
+        accounting.learnt_grace = learnt;
+        let follows = accounting.preludes.has_begun();
+        drop(accounting);
+        if begin.marked {
+            self.hot.flight.request_marker();
+        }
+        let as_what = match (brief, follows) {
+            (true, _) => Ready::Briefly,
+            (false, true) => Ready::First,
+            (false, false) => Ready::Yes,
+        };
+        (as_what, learnt.unwrap_or(GRACE))
+    }
+
+    /// Notes that a command comes behind the first one. Returns how the queue turns ready.
+    fn continue_request(&self, command: Turning, at: Instant) -> Ready {
+        let wants_proof = self.accounting.lock().preludes.wants_proof();
+        let complete = (wants_proof && command.has_submit).then(|| {
+            self.poll(true);
+            self.hot.flight.in_flight() == 0
+        });
+        self.accounting.lock().preludes.follow(at, complete);
+        Ready::Yes
     }
 
     /// Returns the snapshot that a synchronisation which the caller begins now will prove.
@@ -144,7 +183,7 @@ impl XQueue {
     pub fn synced(&self, snapshot: CompletionSnapshot) {
         self.hot.flight.complete(snapshot);
         self.reconcile();
-        self.try_idle();
+        self.try_idle(true);
         self.settle_markers();
     }
 
@@ -161,12 +200,12 @@ impl XQueue {
                 queue.synced(*snapshot);
             }
         }
-        self.try_idle();
+        self.try_idle(true);
     }
 
     /// Turns idle if nothing is pending or in flight. If a lock is taken another thread is at work, and a
-    /// later check will do.
-    pub(crate) fn try_idle(&self) {
+    /// later check will do. `by_program`: the program has asked for completion, or waits for it.
+    pub(crate) fn try_idle(&self, by_program: bool) {
         // Check before locking, to avoid contention with a launch.
         let unfinished = || self.frontier() != Ticket::NONE || self.hot.flight.in_flight() != 0;
         if !self.is_ready() || unfinished() {
@@ -185,10 +224,12 @@ impl XQueue {
             let mut accounting = self.accounting.lock();
             let brief = before == Ready::Briefly && {
                 let began = accounting.ready_since.unwrap_or(at);
-                accounting.brief.judge(at.saturating_duration_since(began))
+                let took = at.saturating_duration_since(began);
+                accounting.learnt_grace.map_or_else(|| accounting.brief.judge(took), |grace| took < grace)
             };
             let since = accounting.idle_since.filter(|_| brief).unwrap_or(at);
             accounting.idle_since = Some(since);
+            accounting.preludes.turned_idle(by_program);
             drop(accounting);
             let worked = self.hot.flight.worked.completed();
             self.core.observer.turned_idle(self.id, self.tag, since, worked);

@@ -8,6 +8,7 @@ pub(crate) mod interval;
 pub(crate) mod launch_ahead;
 pub(crate) mod lease;
 pub(crate) mod pending;
+pub(crate) mod prelude;
 pub(crate) mod queue;
 pub(crate) mod queue_permission;
 pub(crate) mod ready;

@@ -9,9 +9,12 @@
 //! A brief command can take longer: it may have to wait for another program's long kernel. Then the queue has
 //! turned ready late, once, and the next brief commands turn it ready at once: [`FIRST_PAUSE`] of them, and each
 //! time twice as many until one is in time again.
+//!
+//! Commands behind which the program usually pauses are brief as well, by another rule (`state/prelude.rs`).
 
 use std::time::Duration;
 
+use crate::hw::CostKey;
 use crate::sync::{AtomicU32, Instant, Ordering};
 
 /// The time for which a queue with one brief command may count as idle. The device needs microseconds, but the
@@ -31,6 +34,9 @@ pub(crate) enum Ready {
     No,
     /// One brief command may be unfinished, of which the observer was told that.
     Briefly,
+    /// One command may be unfinished, which the observer counts. The next one shows how long the program has
+    /// waited behind it.
+    First,
     /// Something may be unfinished.
     Yes,
 }
@@ -40,7 +46,8 @@ impl Ready {
         match self {
             Ready::No => 0,
             Ready::Briefly => 1,
-            Ready::Yes => 2,
+            Ready::First => 2,
+            Ready::Yes => 3,
         }
     }
 
@@ -48,9 +55,26 @@ impl Ready {
         match word {
             0 => Ready::No,
             1 => Ready::Briefly,
+            2 => Ready::First,
             _ => Ready::Yes,
         }
     }
+}
+
+/// A command that comes to a queue that is not fully ready.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turning {
+    /// [`crate::CommandSpec::brief`].
+    pub(crate) brief: bool,
+    /// The key of the command; unknown if it can be no prelude.
+    pub(crate) key: CostKey,
+    /// True if the caller holds the submit lock.
+    pub(crate) has_submit: bool,
+}
+
+impl Turning {
+    /// A command that counts at once.
+    pub(crate) const PLAIN: Self = Self { brief: false, key: CostKey::UNKNOWN, has_submit: false };
 }
 
 /// A queue's readiness as an atomic word.
@@ -66,7 +90,7 @@ impl Readiness {
         Ready::of(self.0.load(Ordering::SeqCst))
     }
 
-    /// Returns true if the observer knows that the queue is ready, whatever comes next.
+    /// Returns true if the observer knows that the queue is ready, and the next command shows nothing new.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Ready::Yes.word()
@@ -77,9 +101,9 @@ impl Readiness {
         Ready::of(self.0.swap(ready.word(), Ordering::SeqCst))
     }
 
-    /// Turns an idle queue briefly ready. Returns false if it is not idle.
-    pub(crate) fn begin_brief(&self) -> bool {
-        let (from, to) = (Ready::No.word(), Ready::Briefly.word());
+    /// Turns an idle queue ready in this way. Returns false if it is not idle.
+    pub(crate) fn begin(&self, ready: Ready) -> bool {
+        let (from, to) = (Ready::No.word(), ready.word());
         self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 }
@@ -131,10 +155,11 @@ mod tests {
     #[test]
     fn only_an_idle_queue_begins_a_brief_spell() {
         let ready = Readiness::new();
-        assert!(ready.begin_brief() && !ready.begin_brief());
+        let begin_brief = || ready.begin(Ready::Briefly);
+        assert!(begin_brief() && !begin_brief());
         assert!(!ready.is_full());
         assert_eq!(ready.swap(Ready::Yes), Ready::Briefly);
-        assert!(ready.is_full() && !ready.begin_brief());
+        assert!(ready.is_full() && !begin_brief());
         assert_eq!(ready.swap(Ready::No), Ready::Yes);
         assert_eq!(ready.load(), Ready::No);
     }
