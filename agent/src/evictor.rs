@@ -149,6 +149,10 @@ impl Evictor {
         let permission = domain.permission();
         let free = permission.run() || permission.level() < 2;
         let paused = !free && self.pauses.load(Ordering::SeqCst) != 0;
+        if paused && domain.outstanding().commands != 0 {
+            // This suspension waits for what is in flight.
+            state.window.note(false);
+        }
         let again = if free || paused {
             state.run(queues, domain).or(paused.then_some(LAST_CHECK))
         } else {
@@ -210,7 +214,10 @@ impl Evictor {
 
 impl State {
     fn update_window(&self, domain: &Domain) {
-        domain.set_least_window(self.window.least(self.costs.as_ref().map(Costs::both)));
+        // At level 1 nothing is evicted, whatever is possible.
+        let evicts = domain.permission().level() >= 2;
+        let least = evicts.then(|| self.window.least(self.costs.as_ref().map(Costs::both)));
+        domain.set_least_window(least.unwrap_or_default());
     }
 
     /// Restores the queues: the process may run.
@@ -346,6 +353,9 @@ impl State {
             return Phase::Waiting { until: None, checks: 0 };
         }
         self.report.waits += 1;
+        if outstanding.remaining > Some(window::NARROW) {
+            self.window.note(false);
+        }
         // The watcher begins to see that launches have stopped.
         domain.wake_watcher();
         // If the work still runs when an eviction would have paid, its expected duration was wrong.
@@ -381,7 +391,9 @@ impl State {
             domain.forget_times();
             self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
             self.report.evictions += u64::from(first || self.report.evictions == 0);
-            self.window.note(true);
+            if first {
+                self.window.note(true);
+            }
             match &mut self.costs {
                 Some(costs) if first => costs.learn_eviction(outcome.queues, outcome.took),
                 Some(costs) => costs.note_further_evictions(),

@@ -6,7 +6,7 @@ use crate::clock::{nanos, now};
 use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_word};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_of, activity_word};
 use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
@@ -124,10 +124,16 @@ impl ServerLink {
         }
     }
 
-    /// Reports that a queue has its first unfinished command.
+    /// Reports that a queue has its first unfinished command, or more behind brief work. If that counts already, the
+    /// queue stays ready since then.
     pub(crate) fn turned_ready(&self, slot: &QueueSlot) {
         if let Some(slot) = slot.get() {
-            self.ready_from(slot, self.now());
+            let now = self.now();
+            let counts_since = match activity_of(slot.activity.load(Ordering::Relaxed)) {
+                Activity::Ready { since } => since,
+                Activity::Idle { .. } => now,
+            };
+            self.ready_from(slot, counts_since.min(now));
         }
     }
 
@@ -173,7 +179,6 @@ impl ServerLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::page::activity_of;
 
     fn slot() -> &'static Slot {
         // SAFETY: a slot consists of atomic integers, for which zero is a value.
@@ -192,6 +197,15 @@ mod tests {
         );
         link.turned_idle(&queue, since, Duration::ZERO);
         assert_eq!(activity(), Activity::Idle { since: Some(since) });
+        // More work comes when the brief work counts already, and before.
+        link.turned_ready_briefly(&queue, Duration::ZERO);
+        let counts = activity();
+        link.turned_ready(&queue);
+        assert_eq!(activity(), counts);
+        link.turned_idle(&queue, since, Duration::ZERO);
+        link.turned_ready_briefly(&queue, Duration::from_secs(3600));
+        link.turned_ready(&queue);
+        assert!(matches!(activity(), Activity::Ready { since } if since <= link.now()));
     }
 
     #[test]

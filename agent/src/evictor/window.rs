@@ -1,18 +1,19 @@
 //! How much a process may have in flight while evictions interrupt its kernels (ADR 17).
 //!
 //! What is in flight delays no other process then, as long as evictions succeed and cost little. The wider the
-//! window, the less the device waits for the host. An eviction that fails leaves the whole of it to run.
+//! window, the less the device waits for the host. An eviction that fails, or a suspension that waits, leaves
+//! the whole of it to run.
 
 use std::time::Duration;
 
 /// The window until an eviction has succeeded, and while evictions are expensive.
-const NARROW: Duration = Duration::from_millis(1);
+pub(super) const NARROW: Duration = Duration::from_millis(1);
 /// The window otherwise. A failed eviction delays the urgent program by so much, once.
 const WIDE: Duration = Duration::from_millis(30);
 /// The most that evicting and restoring may cost for the wide window. Otherwise a suspension may rather wait
 /// for what is in flight.
 const CHEAP: Duration = Duration::from_millis(1);
-/// The evictions that must succeed after one that failed.
+/// The suspensions that must evict after one that did not.
 const AFTER_FAILURE: u32 = 64;
 
 /// What is known of the evictions of a process.
@@ -20,7 +21,7 @@ const AFTER_FAILURE: u32 = 64;
 pub(super) struct Window {
     /// True while evictions interrupt kernels: level 3 is in force.
     interrupts: bool,
-    /// The evictions that must succeed before the window is wide.
+    /// The suspensions that must evict before the window is wide.
     missing: u32,
 }
 
@@ -33,9 +34,9 @@ impl Window {
         self.interrupts = interrupts;
     }
 
-    /// Notes the end of an eviction.
-    pub(super) fn note(&mut self, succeeded: bool) {
-        self.missing = if succeeded { self.missing.saturating_sub(1) } else { AFTER_FAILURE };
+    /// Notes a suspension that has evicted, or that could not or rather waited for long.
+    pub(super) fn note(&mut self, evicted: bool) {
+        self.missing = if evicted { self.missing.saturating_sub(1) } else { AFTER_FAILURE };
     }
 
     /// Returns the estimated time that every queue may have in flight at least; zero leaves it to the library.

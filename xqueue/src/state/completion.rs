@@ -158,10 +158,14 @@ impl XQueue {
     /// Notes that a command comes behind the first one. Returns how the queue turns ready.
     fn continue_request(&self, command: Turning, at: Instant) -> Ready {
         let wants_proof = self.accounting.lock().preludes.wants_proof();
-        let complete = (wants_proof && command.has_submit).then(|| {
-            self.poll(true);
-            self.hot.flight.in_flight() == 0
-        });
+        let complete = if wants_proof && command.has_submit {
+            let polled = self.poll_markers(true).polled;
+            let complete = self.hot.flight.in_flight() == 0;
+            // Another thread may be polling.
+            (polled || complete).then_some(complete)
+        } else {
+            None
+        };
         self.accounting.lock().preludes.follow(at, complete);
         Ready::Yes
     }
@@ -203,12 +207,27 @@ impl XQueue {
         self.try_idle(true);
     }
 
+    /// Returns true while the queue has a command that is brief by what is learnt and does not count yet. To turn
+    /// it idle would let others run on until the second command comes.
+    fn is_brief_still(&self) -> bool {
+        self.state.ready.load() == Ready::Briefly && {
+            let accounting = self.accounting.lock();
+            let since = accounting.ready_since;
+            let still = |grace| since.is_some_and(|since| now().saturating_duration_since(since) < grace);
+            accounting.learnt_grace.is_some_and(still)
+        }
+    }
+
     /// Turns idle if nothing is pending or in flight. If a lock is taken another thread is at work, and a
     /// later check will do. `by_program`: the program has asked for completion, or waits for it.
     pub(crate) fn try_idle(&self, by_program: bool) {
         // Check before locking, to avoid contention with a launch.
         let unfinished = || self.frontier() != Ticket::NONE || self.hot.flight.in_flight() != 0;
-        if !self.is_ready() || unfinished() {
+        if !self.is_ready() && by_program && self.state.asks.load(Ordering::Relaxed) {
+            self.state.asks.store(false, Ordering::Relaxed);
+            self.accounting.lock().preludes.turned_idle(true);
+        }
+        if !self.is_ready() || unfinished() || !by_program && self.is_brief_still() {
             return;
         }
         let Some(_submit) = self.try_submit() else {
@@ -230,6 +249,7 @@ impl XQueue {
             let since = accounting.idle_since.filter(|_| brief).unwrap_or(at);
             accounting.idle_since = Some(since);
             accounting.preludes.turned_idle(by_program);
+            self.state.asks.store(accounting.preludes.is_open(), Ordering::Relaxed);
             drop(accounting);
             let worked = self.hot.flight.worked.completed();
             self.core.observer.turned_idle(self.id, self.tag, since, worked);

@@ -7,7 +7,7 @@
 //!
 //! A key is learnt in two steps. The first [`TIMED`] requests only take the time from the first command to the
 //! second, which costs no marker. After that the first command has a marker, and the second one must find it
-//! complete: a first command that takes long is no reason to let others run.
+//! complete: then its end lies within the pause, and nobody waits for it. A program that asks for its end does.
 //!
 //! The command counts from a moment on that lies [`LEAD`] before the earliest second command of the last
 //! requests. So others are gone by then, and the program does not wait for that. A wrong guess costs the
@@ -78,6 +78,7 @@ impl Known {
         Duration::from_micros(least.into()).saturating_sub(LEAD).min(GRACE)
     }
 
+    /// Notes a pause that was long enough.
     fn note(&mut self, pause: Duration) {
         self.pauses.rotate_left(1);
         self.pauses[PAUSES - 1] = u32::try_from(pause.as_micros()).unwrap_or(u32::MAX);
@@ -89,6 +90,8 @@ impl Known {
 struct Begun {
     key: CostKey,
     at: Instant,
+    /// The time for which it counts as brief.
+    brief: Duration,
     marked: bool,
     /// The command was seen complete, and the program had not asked for that.
     seen_complete: bool,
@@ -123,7 +126,7 @@ impl Preludes {
             brief = known.brief();
             marked = known.score >= TIMED && (brief.is_zero() || known.uses.is_multiple_of(VERIFIED));
         }
-        self.begun = Some(Begun { key, at, marked, seen_complete: false });
+        self.begun = Some(Begun { key, at, brief, marked, seen_complete: false });
         Begin { brief, marked }
     }
 
@@ -142,7 +145,8 @@ impl Preludes {
     pub(crate) fn follow(&mut self, at: Instant, complete: Option<bool>) {
         let Some(begun) = self.begun.take() else { return };
         let pause = at.saturating_duration_since(begun.at);
-        let waited = pause >= LEAST;
+        // Earlier than promised, it finds the others still at work.
+        let waited = pause >= LEAST && pause >= begun.brief;
         let Some(known) = self.of(begun.key) else {
             if waited {
                 self.learn(begun.key, pause);
@@ -169,6 +173,11 @@ impl Preludes {
             Some(begun) => begun.seen_complete = true,
             None => {}
         }
+    }
+
+    /// Returns true if the program has not asked for the end of a first command that was seen complete.
+    pub(crate) fn is_open(&self) -> bool {
+        self.begun.is_some_and(|begun| begun.seen_complete)
     }
 
     fn refute(&mut self) {
@@ -319,6 +328,27 @@ mod tests {
             preludes.turned_idle(false);
             !is_brief(begin)
         }));
+    }
+
+    #[test]
+    fn program_that_asks_for_the_end_later_refutes_as_well() {
+        let mut preludes = learnt();
+        assert!(is_brief(preludes.begin(KEY, now())));
+        preludes.turned_idle(false);
+        assert!(preludes.is_open());
+        preludes.turned_idle(true);
+        assert!(!preludes.is_open());
+        assert!(!is_brief(preludes.begin(KEY, now())));
+    }
+
+    #[test]
+    fn pause_shorter_than_promised_is_a_wrong_guess() {
+        let mut preludes = Preludes::default();
+        for _ in 0..PROVEN {
+            request(&mut preludes, KEY, 3 * GRACE, true);
+        }
+        assert_eq!(request(&mut preludes, KEY, GRACE / 2, true).brief, GRACE);
+        assert!(!is_brief(request(&mut preludes, KEY, 3 * GRACE, true)));
     }
 
     #[test]

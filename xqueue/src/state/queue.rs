@@ -83,6 +83,8 @@ pub(crate) struct Hot {
 pub(crate) struct State {
     pub(crate) permission: QueuePermission,
     pub(crate) ready: Readiness,
+    /// True if it is to be noted that the program asks for completion, although the queue is idle.
+    pub(crate) asks: AtomicBool,
 }
 
 /// The state of a queue at the watcher's last check.
@@ -225,6 +227,7 @@ impl XQueue {
             state: CachePadded::new(State {
                 permission: QueuePermission::new(flags),
                 ready: Readiness::new(),
+                asks: AtomicBool::new(false),
             }),
             pending: CachePadded::new(Mutex::new(Pending::new())),
             spare: CachePadded::new(AtomicPtr::new(ptr::null_mut())),

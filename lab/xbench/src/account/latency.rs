@@ -70,9 +70,14 @@ impl Latency {
                 steps.push((change.at, wait));
             }
         }
+        let mut last_ended = 0;
         let account = |[arrived, began, ended]: &Times| {
             let mut waits = Waits::default();
-            waits[Wait::Earlier as usize] = began.saturating_sub(*arrived);
+            let before = began.saturating_sub(*arrived);
+            // The rest is what the host needs to begin: its preparation, or to be woken.
+            waits[Wait::Earlier as usize] =
+                std::mem::replace(&mut last_ended, *ended).saturating_sub(*arrived).min(before);
+            waits[Wait::Host as usize] = before - waits[Wait::Earlier as usize];
             let mut now = *began;
             let first = steps.partition_point(|(at, _)| at <= began);
             let after = steps[first..].iter().map(|(at, _)| *at).chain([u64::MAX]);
@@ -200,12 +205,12 @@ mod tests {
         changes.extend(Change::interval(130, 145, What::Switching));
         changes.extend(Change::interval(150, 200, |open| What::Runs(0, open)));
         changes.extend(Change::interval(170, 175, |open| What::Runs(1, open)));
-        let found = latency(&mut changes, &[[50, 70, 205]]);
-        let [earlier, host, own, beside, others, switching, dispatch] = found.requests[0];
-        assert_eq!((earlier, host), (20, 30 + 5));
+        let found = latency(&mut changes, &[[10, 10, 62], [50, 70, 205]]);
+        let [earlier, host, own, beside, others, switching, dispatch] = found.requests[1];
+        assert_eq!((earlier, host), (12, 8 + 30 + 5));
         assert_eq!((own, beside, others), (45, 5, 30));
         assert_eq!((switching, dispatch), (15, 5));
-        assert_eq!(found.requests[0].iter().sum::<u64>(), 205 - 50);
+        assert_eq!(found.requests[1].iter().sum::<u64>(), 205 - 50);
     }
 
     #[test]
@@ -222,7 +227,8 @@ mod tests {
     #[test]
     fn slowest_hundredth_is_told_apart() {
         let mut found = latency(&mut [], &[[0, 0, 1_000_000]; 99]);
-        found.extend(&latency(&mut [], &[[0, 2_000_000, 5_000_000]]));
+        let behind = latency(&mut [], &[[0, 0, 2_000_000], [0, 2_000_000, 5_000_000]]);
+        found.requests.push(behind.requests[1]);
         let means = found.means().unwrap();
         assert_eq!(means.requests, 100);
         assert!((means.all.0[Wait::Host as usize] - 1.02).abs() < 1e-9);
