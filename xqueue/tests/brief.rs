@@ -4,10 +4,12 @@ mod sim;
 
 use parking_lot::Mutex;
 use sim::{SimDevice, SimQueue, World, unlimited, until};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xqueue::{
-    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, GRACE, Observer, QueueConfig, QueueId, XQueue,
+    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, GRACE, Observer, Permission, QueueConfig,
+    QueueId, XQueue,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +19,10 @@ enum Told {
     Idle,
 }
 
-/// An observer that tells brief work from other work, if `0` is true; what it was told, and the last idle time.
+/// An observer that tells brief work from other work, if `0` is true; what it was told, the last idle time, and when it
+/// was told of an idle queue.
 #[derive(Default)]
-struct Seen(bool, Mutex<Vec<Told>>, Mutex<Option<Instant>>);
+struct Seen(bool, Mutex<Vec<Told>>, Mutex<Option<Instant>>, Mutex<Vec<Instant>>);
 
 impl Observer for Seen {
     fn turned_ready(&self, _: QueueId, _: usize) {
@@ -28,6 +31,7 @@ impl Observer for Seen {
     fn turned_idle(&self, _: QueueId, _: usize, since: Instant, _: Duration) {
         self.1.lock().push(Told::Idle);
         *self.2.lock() = Some(since);
+        self.3.lock().push(Instant::now());
     }
     fn counts_brief(&self) -> bool {
         self.0
@@ -46,8 +50,12 @@ struct Bed {
 
 impl Bed {
     fn new(counts_brief: bool) -> Self {
-        let seen = Arc::new(Seen(counts_brief, Mutex::default(), Mutex::default()));
-        let domain = Domain::new(Config { watch: false, ..unlimited() }, seen.clone());
+        Self::with(counts_brief, Config { watch: false, ..unlimited() })
+    }
+
+    fn with(counts_brief: bool, config: Config) -> Self {
+        let seen = Arc::new(Seen(counts_brief, Mutex::default(), Mutex::default(), Mutex::default()));
+        let domain = Domain::new(config, seen.clone());
         domain.add_device(DeviceId(0), Arc::new(SimDevice));
         let world = World::new();
         world.log.lock().queues.push(sim::HwState::default());
@@ -68,11 +76,11 @@ impl Bed {
 
     fn request_behind(&self, pause: Duration, ends: bool) -> Vec<Told> {
         self.launch_as(CommandSpec::new(CostKey(2)));
-        let begun = self.queue.ready_since().expect("it is ready");
-        until("the pause is over", || begun.elapsed() >= pause);
         if ends {
             self.world.set(0, |state| state.done = state.launched.len() as u64);
         }
+        let begun = self.queue.ready_since().expect("it is ready");
+        until("the pause is over", || begun.elapsed() >= pause);
         for key in 3..9 {
             self.launch_as(CommandSpec::new(CostKey(key)));
         }
@@ -207,4 +215,38 @@ fn nothing_is_learnt_where_brief_work_is_not_told_apart() {
     for _ in 0..50 {
         assert_eq!(bed.request(PAUSE), [Told::Ready, Told::Idle]);
     }
+}
+
+/// The watcher looks often at a queue behind the window, because others wait for it to turn idle.
+#[test]
+fn queue_behind_the_window_stays_brief_until_its_command_counts() {
+    let bed = Bed::with(true, Config { permission: Permission::limited(), ..Config::default() });
+    let launch = |key: u64| {
+        // The watcher may hold the lock.
+        until("it is launched", || {
+            let spec = CommandSpec::new(CostKey(key));
+            matches!(bed.queue.try_direct(&spec, || bed.world.launch(0, 1)), Direct::Launched(_, Ok(())))
+        });
+        bed.world.set(0, |state| state.done = state.launched.len() as u64);
+    };
+    let pause = 2 * PAUSE;
+    let seen = Cell::new(0);
+    until("the queue is seen idle in pauses of learnt requests", || {
+        bed.seen.3.lock().clear();
+        let begun = Instant::now();
+        launch(2);
+        until("the pause is over", || begun.elapsed() >= pause);
+        launch(3);
+        until("it is idle", || {
+            bed.queue.synced(bed.queue.begin_sync());
+            !bed.queue.is_ready()
+        });
+        if bed.told().starts_with(&[Told::Briefly, Told::Idle]) {
+            let idle_after = bed.seen.3.lock()[0].duration_since(begun);
+            // A quarter of a millisecond before the earliest second command.
+            assert!(idle_after >= pause - Duration::from_micros(250), "{idle_after:?}");
+            seen.set(seen.get() + 1);
+        }
+        seen.get() == 5
+    });
 }
