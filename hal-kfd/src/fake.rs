@@ -35,6 +35,8 @@ pub struct Failure {
 #[derive(Debug, Default)]
 pub struct State {
     pub queues: BTreeMap<u32, FakeQueue>,
+    /// The masks of compute units that were set.
+    pub masks: BTreeMap<u32, Vec<u32>>,
     pub runtime: bool,
     pub session: bool,
     /// True if a debugger cannot evict queues.
@@ -64,6 +66,11 @@ impl FakeKernel {
         self.0.lock().queues[&id]
     }
 
+    /// Returns the mask of compute units of a queue; empty if none was set.
+    pub fn mask(&self, id: u32) -> Vec<u32> {
+        self.0.lock().masks.get(&id).cloned().unwrap_or_default()
+    }
+
     /// Returns true if work of the queue runs.
     pub fn runs(&self, id: u32) -> bool {
         let queue = self.queue(id);
@@ -86,6 +93,28 @@ impl State {
         queue.kept = Setting::of(a);
         if failure.is_none_or(|failure| failure.after) {
             queue.mapped = a.queue_percentage & 0xff > 0;
+        }
+        failure.map_or(Ok(0), |failure| Err(Errno(failure.errno)))
+    }
+
+    fn set_mask(&mut self, a: &kfd::SetCuMask, failure: Option<Failure>) -> Result<i32, Errno> {
+        if a.num_cu_mask == 0 || !a.num_cu_mask.is_multiple_of(32) {
+            return Err(Errno(libc::EINVAL));
+        }
+        if !self.queues.contains_key(&a.queue_id) {
+            return Err(Errno(libc::EFAULT));
+        }
+        let mut mask = vec![0u32; a.num_cu_mask.min(1024) as usize / 32];
+        // SAFETY: the request's mask of so many bits, which the caller keeps alive until this call returns.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                a.cu_mask_ptr as *const u8,
+                mask.as_mut_ptr().cast(),
+                4 * mask.len(),
+            )
+        };
+        if failure.is_none_or(|failure| failure.after) {
+            self.masks.insert(a.queue_id, mask);
         }
         failure.map_or(Ok(0), |failure| Err(Errno(failure.errno)))
     }
@@ -185,6 +214,7 @@ impl Kernel for FakeKernel {
         let failure = state.failures.pop_front().flatten();
         match (nr, failure) {
             (kfd::UpdateQueue::NR, _) => state.update(&kfd::UpdateQueue::from_bytes(argument), failure),
+            (kfd::SetCuMask::NR, _) => state.set_mask(&kfd::SetCuMask::from_bytes(argument), failure),
             (_, Some(failure)) => Err(Errno(failure.errno)),
             (kfd::CreateQueue::NR, _) => {
                 let mut a = kfd::CreateQueue::from_bytes(argument);
@@ -199,6 +229,7 @@ impl Kernel for FakeKernel {
             (kfd::DestroyQueue::NR, _) => {
                 let id = kfd::DestroyQueue::from_bytes(argument).queue_id;
                 let queue = state.queues.remove(&id).ok_or(Errno(libc::EINVAL))?;
+                state.masks.remove(&id);
                 assert!(!queue.suspended, "the real driver would block now");
                 Ok(0)
             }

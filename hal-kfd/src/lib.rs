@@ -32,8 +32,10 @@ pub mod registry;
 pub mod session;
 pub mod topology;
 mod trace;
+pub mod units;
 
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
 pub use mechanism::MechanismKind;
 pub use outcome::Outcome;
 pub use registry::Registry;
+pub use units::Units;

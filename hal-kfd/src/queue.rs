@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hip_sys::kfd;
 
 use crate::arbiter::Arbiter;
+use crate::units::UnitLimit;
 
 /// Returns true if queues of this type (a `QUEUE_TYPE_` constant) run kernels.
 pub fn is_compute(queue_type: u32) -> bool {
@@ -30,6 +31,8 @@ pub struct Queue {
     pub save_area: u64,
     /// The mask of compute units that the runtime set last, in words of 32 bits; empty for none.
     pub cu_mask: Vec<u32>,
+    /// The limit to some of its compute units, and what the driver knows of it.
+    pub limit: UnitLimit,
     /// The wanted setting and the driver's.
     pub arbiter: Arbiter,
     /// The session that has suspended the queue by its number, or still has to resume it: see
@@ -50,6 +53,12 @@ impl Queue {
     /// Returns true if the queue runs kernels. Queues of copy engines are never evicted.
     pub fn is_compute(&self) -> bool {
         is_compute(self.queue_type)
+    }
+
+    /// Removes all reasons to evict the queue, and its limit.
+    pub(crate) fn release(&mut self) {
+        self.arbiter.restore();
+        self.limit.remove();
     }
 
     /// Returns true if the queue has packets that the device has not taken, or that are not known to be

@@ -5,6 +5,7 @@
 //! runtime falls between our decision and our request. Only the destruction of a queue, which can wait for
 //! others, is sent without the lock, after the queue was removed from the registry.
 
+mod limit;
 mod named;
 
 pub use crate::queue::Queue;
@@ -19,17 +20,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hip_sys::kfd::{self, Ioctl, Plain as _, debug};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::arbiter::{self, Arbiter, Evictor, Setting};
+use crate::arbiter::{Arbiter, Evictor, Setting};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::debug_trap::DebugTrap;
 use crate::mechanism::update_queue::UpdateQueue;
 use crate::mechanism::{Mechanism, MechanismKind};
 use crate::outcome::Outcome;
 use crate::queue::is_compute;
-
-/// The largest number of bits of a compute unit mask that the driver reads (`max_num_cus` of
-/// `kfd_ioctl_set_cu_mask`).
-const MAX_CU_MASK: u32 = 1024;
+use crate::units::UnitLimit;
 
 /// The write index of each queue of a device at one moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,6 +40,10 @@ struct Inner {
     mechanism: Box<dyn Mechanism>,
     /// The devices whose queues are evicted for this process.
     holding: BTreeSet<u32>,
+    /// The devices whose queues are limited to some compute units.
+    limited: BTreeSet<u32>,
+    /// See [`Registry::refuses_limits`].
+    refuses_limits: Option<Errno>,
     /// See [`Registry::given_up`].
     given_up: Option<Errno>,
     /// True if the runtime, or this registry, has enabled the debugger's support.
@@ -96,6 +98,8 @@ impl Registry {
             queues: BTreeMap::new(),
             mechanism,
             holding: BTreeSet::new(),
+            limited: BTreeSet::new(),
+            refuses_limits: None,
             given_up: None,
             runtime_enabled: false,
             serial: 0,
@@ -162,6 +166,7 @@ impl Registry {
             read_pointer_address: asked.read_pointer_address,
             save_area: asked.ctx_save_restore_address,
             cu_mask: Vec::new(),
+            limit: UnitLimit::default(),
             arbiter,
             session: None,
             suspended: Some(false),
@@ -237,35 +242,6 @@ impl Registry {
         result
     }
 
-    fn set_cu_mask(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
-        let mut inner = self.lock();
-        let asked = kfd::SetCuMask::from_bytes(argument);
-        let result = runtime.execute(command, argument);
-        if let Some(queue) = inner.queues.get_mut(&asked.queue_id) {
-            match result {
-                Ok(_) => {
-                    // As many bits as the driver reads; it ignores the rest and requires no alignment.
-                    let mut mask = vec![0u32; asked.num_cu_mask.min(MAX_CU_MASK) as usize / 32];
-                    let bytes = size_of_val(mask.as_slice());
-                    // SAFETY: the driver has just read as many bytes at this address for the caller, which
-                    // waits for this call; `mask` is a new allocation of the same size.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(
-                            asked.cu_mask_ptr as *const u8,
-                            mask.as_mut_ptr().cast::<u8>(),
-                            bytes,
-                        );
-                    }
-                    queue.cu_mask = mask;
-                }
-                Err(errno) if arbiter::refused(errno) || errno.0 == libc::EBUSY => {}
-                Err(_) => queue.arbiter.invalidate(),
-            }
-        }
-        inner.note_answer(result);
-        result
-    }
-
     fn runtime_enable(&self, runtime: &dyn Kernel, command: u32, argument: &mut [u8]) -> Result<i32, Errno> {
         let mut inner = self.lock();
         let on = debug::RuntimeEnable::from_bytes(argument).mode_mask & debug::RUNTIME_ENABLE != 0;
@@ -318,34 +294,25 @@ impl Registry {
             return Outcome { error: Some(errno), ..Outcome::default() };
         }
         inner.holding.insert(gpu_id);
-        let mut evicted = Vec::new();
-        for queue in inner.queues.values_mut().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute()) {
-            // SAFETY: a destruction takes this lock first, so that the queue is alive; it belongs to this
-            // process by the precondition.
-            let evict = queue.arbiter.held()
-                || unsafe {
-                    queue.update_activity();
-                    queue.has_work()
-                };
-            if evict {
+        // SAFETY: this function has the same precondition.
+        let ids = unsafe { inner.with_work(gpu_id, |queue| queue.arbiter.held()) };
+        for id in &ids {
+            if let Some(queue) = inner.queues.get_mut(id) {
                 queue.arbiter.set_evicted(Evictor::Scheduler, true);
-                evicted.push((Reverse(queue.activity), queue.id));
             }
         }
-        // Where each request stops all queues of the device, running waves are saved only once if their queue
-        // comes first.
-        evicted.sort_unstable();
-        let ids: Vec<u32> = evicted.into_iter().map(|(_, id)| id).collect();
         inner.apply(&ids)
     }
 
-    /// Restores the queues of a device.
+    /// Restores the queues of a device, and removes their limits.
     pub fn restore(&self, gpu_id: u32) -> Outcome {
         let mut inner = self.lock();
         inner.holding.remove(&gpu_id);
+        inner.limited.remove(&gpu_id);
         let mut restored = Vec::new();
         for queue in inner.queues.values_mut().filter(|queue| queue.gpu_id == gpu_id) {
             queue.arbiter.set_evicted(Evictor::Scheduler, false);
+            queue.limit.remove();
             restored.push((queue.activity, queue.id));
         }
         // The most active queue comes last: each request after it would save its waves once more.
@@ -408,7 +375,7 @@ impl Registry {
     pub fn abandon(&self, why: Errno) {
         let mut inner = self.lock();
         inner.given_up.get_or_insert(why);
-        inner.holding.clear();
+        inner.release_devices();
         inner.restore_all(&mut Outcome::default());
     }
 
@@ -436,9 +403,9 @@ impl Registry {
     /// program.
     pub fn shut_down(&self) -> Outcome {
         let mut inner = self.lock();
-        inner.holding.clear();
+        inner.release_devices();
         let ids: Vec<u32> = inner.queues.keys().copied().collect();
-        inner.queues.values_mut().for_each(|queue| queue.arbiter.restore());
+        inner.queues.values_mut().for_each(Queue::release);
         let outcome = inner.apply(&ids);
         inner.end_session();
         outcome
@@ -455,9 +422,10 @@ impl Registry {
         inner.queues.values().filter(|queue| queue.is_compute()).map(|queue| queue.gpu_id).collect()
     }
 
-    /// Returns the devices whose queues are evicted.
-    pub fn evicted_devices(&self) -> BTreeSet<u32> {
-        self.lock().holding.clone()
+    /// Returns the devices whose queues are evicted or limited.
+    pub fn held_devices(&self) -> BTreeSet<u32> {
+        let inner = self.lock();
+        &inner.holding | &inner.limited
     }
 
     /// Returns the reason why no queue is evicted any more: the driver could not evict a queue in time
@@ -474,6 +442,36 @@ impl Registry {
 }
 
 impl Inner {
+    /// Forgets what is held: nothing is evicted or limited from now on.
+    fn release_devices(&mut self) {
+        self.holding.clear();
+        self.limited.clear();
+    }
+
+    /// Returns the compute queues of a device that have work or that `also` names. Where each request stops all
+    /// queues of the device, running waves are saved only once if their queue comes first: the likeliest to have some
+    /// is the first.
+    ///
+    /// # Safety
+    /// The same as for [`Registry::evict`].
+    unsafe fn with_work(&mut self, gpu_id: u32, also: impl Fn(&Queue) -> bool) -> Vec<u32> {
+        let mut found = Vec::new();
+        for queue in self.queues.values_mut().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute()) {
+            // SAFETY: a destruction takes the lock first, so that the queue is alive; it belongs to this process by
+            // the precondition.
+            let counts = also(queue)
+                || unsafe {
+                    queue.update_activity();
+                    queue.has_work()
+                };
+            if counts {
+                found.push((Reverse(queue.activity), queue.id));
+            }
+        }
+        found.sort_unstable();
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
     fn ids(&self, want: impl Fn(&Queue) -> bool) -> Vec<u32> {
         self.queues.values().filter(|queue| want(queue)).map(|queue| queue.id).collect()
     }
@@ -485,7 +483,10 @@ impl Inner {
             return Vec::new();
         }
         let merges = self.mechanism.merges();
-        self.ids(|queue| self.mechanism.state(queue).is_none() && (!merges || queue.arbiter.has_pending()))
+        self.ids(|queue| {
+            let unknown = self.mechanism.state(queue).is_none() && (!merges || queue.arbiter.has_pending());
+            unknown || !queue.limit.is_settled()
+        })
     }
 
     /// Applies the wanted settings of these queues, in their order, and counts the results.
@@ -494,9 +495,11 @@ impl Inner {
         let mut queues: Vec<&mut Queue> =
             self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
         queues.sort_by_key(|queue| ids.iter().position(|id| *id == queue.id));
+        // A limit is removed while the queue is off the hardware, where it costs nothing.
+        limit::apply(&*self.kernel, &mut queues, &mut outcome);
         self.mechanism.apply(&*self.kernel, &mut queues, &mut outcome);
         for queue in queues {
-            match self.mechanism.state(queue) {
+            match self.mechanism.state(queue).filter(|_| queue.limit.is_settled()) {
                 Some(_) => outcome.queues += 1,
                 None => outcome.unsettled += 1,
             }
@@ -522,8 +525,9 @@ impl Inner {
 
     /// Tries once to restore every queue.
     fn restore_all(&mut self, outcome: &mut Outcome) {
-        self.queues.values_mut().for_each(|queue| queue.arbiter.restore());
+        self.queues.values_mut().for_each(Queue::release);
         let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
+        limit::apply(&*self.kernel, &mut queues, outcome);
         self.mechanism.apply(&*self.kernel, &mut queues, outcome);
     }
 
@@ -534,7 +538,7 @@ impl Inner {
             && self.given_up.is_none()
         {
             self.given_up = Some(errno);
-            self.holding.clear();
+            self.release_devices();
         }
     }
 

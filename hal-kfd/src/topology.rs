@@ -36,6 +36,12 @@ pub struct Device {
 }
 
 impl Device {
+    /// Makes a device with these properties.
+    #[cfg(test)]
+    pub(crate) fn with_properties(gpu_id: u32, properties: &str) -> Self {
+        Self { node: 1, gpu_id, properties: properties.to_owned() }
+    }
+
     /// Returns a number from its properties.
     pub fn property(&self, name: &str) -> Option<u64> {
         let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();

@@ -362,7 +362,7 @@ fn stuck() {
     // The registry makes no further requests.
     let again = client.evict();
     assert_eq!((again.error, again.requests), (Some(Errno(libc::ETIME)), 0));
-    assert!(client.registry.evicted_devices().is_empty());
+    assert!(client.registry.held_devices().is_empty());
     client
         .call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 })
         .expect("a lost queue can be destroyed");

@@ -8,7 +8,7 @@ use crate::outcome::Outcome;
 use crate::queue::Queue;
 
 /// The number of immediate attempts of a request; after the last one the state stays unknown.
-const ATTEMPTS: usize = 3;
+pub(crate) const ATTEMPTS: usize = 3;
 
 /// Names a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

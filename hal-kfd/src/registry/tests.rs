@@ -74,6 +74,16 @@ impl Bench {
         result
     }
 
+    pub fn runtime_mask(&self, id: u32, mask: &[u32]) -> Result<i32, Errno> {
+        let num_cu_mask = 32 * mask.len() as u32;
+        self.call(&mut kfd::SetCuMask { queue_id: id, num_cu_mask, cu_mask_ptr: mask.as_ptr() as u64 })
+    }
+
+    /// Writes packets: sets the write index.
+    pub fn write(&self, id: u32, index: u64) {
+        self.indices[id as usize][0].store(index, Ordering::Release);
+    }
+
     pub fn destroy(&self, id: u32) -> Result<i32, Errno> {
         self.call(&mut kfd::DestroyQueue { queue_id: id, pad: 0 })
     }
@@ -108,7 +118,7 @@ fn compute_queues_with_work_are_evicted_and_restored_unchanged() {
         assert_eq!(bench.registry.restore(GPU).error, None);
         let after = bench.kernel.queue(busy);
         assert_eq!((after.kept, after.mapped, after.suspended), (before.kept, true, false), "{kind:?}");
-        assert!(bench.registry.evicted_devices().is_empty());
+        assert!(bench.registry.held_devices().is_empty());
     }
 }
 

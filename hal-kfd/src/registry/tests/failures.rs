@@ -80,7 +80,7 @@ fn time_out_ends_all_evictions_for_good() {
     bench.kernel.asked();
     assert_eq!(bench.evict().error, Some(Errno(libc::ETIME)));
     assert!(bench.registry.suspend_for(1, Some(&[first])).is_err());
-    assert!(bench.kernel.asked().is_empty() && bench.registry.evicted_devices().is_empty());
+    assert!(bench.kernel.asked().is_empty() && bench.registry.held_devices().is_empty());
     assert!(bench.compute(0) > 1 && bench.kernel.runs(2));
 }
 
@@ -142,7 +142,7 @@ fn time_out_of_a_runtime_request_restores_all_queues() {
         assert_eq!(request(&mut bench, first), Err(Errno(libc::ETIME)));
         assert_eq!(bench.registry.given_up(), Some(Errno(libc::ETIME)));
         assert!(bench.kernel.runs(first) && bench.kernel.runs(second));
-        assert!(bench.registry.evicted_devices().is_empty());
+        assert!(bench.registry.held_devices().is_empty());
     }
 }
 
@@ -157,7 +157,7 @@ fn abandoned_registry_restores_queues_and_evicts_none() {
         bench.registry.abandon(Errno(libc::EOPNOTSUPP));
         assert!(bench.kernel.runs(id));
         assert_eq!(bench.evict().error, Some(Errno(libc::EOPNOTSUPP)));
-        assert!(bench.kernel.runs(id) && bench.registry.evicted_devices().is_empty());
+        assert!(bench.kernel.runs(id) && bench.registry.held_devices().is_empty());
         bench.destroy(id).unwrap();
         assert_eq!(bench.compute(0), id);
         assert_ne!(bench.registry.serial(id), serial);
