@@ -7,6 +7,9 @@
 //! again when the result says so. Each step reads the permission again under the lock, so the last thread to
 //! read it decides. No step calls HIP.
 //!
+//! Where the policy leaves suspended programs a share of the compute units, the evictor limits the queues to it
+//! instead, so that the work in flight goes on slowly.
+//!
 //! An eviction covers all devices of the process or none.
 
 mod cost;
@@ -57,6 +60,8 @@ enum Phase {
     },
     /// The queues with work are evicted. They are checked again after this pause.
     Evicted { pause: Duration },
+    /// The queues with work keep a share of the compute units. They are checked again after this pause.
+    Limited { pause: Duration },
     /// An eviction failed. Work in flight is waited for.
     Failed,
 }
@@ -222,9 +227,9 @@ impl State {
 
     /// Restores the queues: the process may run.
     fn run(&mut self, queues: &HardwareQueues, domain: &Domain) -> Option<Duration> {
-        if let Phase::Evicted { .. } = self.phase {
+        if let Phase::Evicted { .. } | Phase::Limited { .. } = self.phase {
             let mut learnt = false;
-            let outcome = for_all(&queues.registry.evicted_devices(), |gpu_id| {
+            let outcome = for_all(&queues.registry.held_devices(), |gpu_id| {
                 let outcome = queues.registry.restore(gpu_id);
                 if outcome.requests != 0 && outcome.error.is_none() {
                     learnt |= queues.learn_restore(gpu_id, time_per_request(outcome));
@@ -232,7 +237,7 @@ impl State {
                 outcome
             });
             self.learnt |= learnt;
-            domain.forget_times();
+            domain.set_slowed(false);
             if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
                 costs.learn_restore(outcome.took);
             }
@@ -315,7 +320,11 @@ impl State {
                 None
             }
             Phase::Waiting { .. } => {
-                self.evict(queues, domain, FIRST_CHECK);
+                self.hold(queues, domain, permission, FIRST_CHECK);
+                self.next_check(queues, outstanding)
+            }
+            Phase::Limited { pause } => {
+                self.hold(queues, domain, permission, (pause * 2).min(LAST_CHECK));
                 self.next_check(queues, outstanding)
             }
             Phase::Evicted { pause } => {
@@ -366,8 +375,58 @@ impl State {
     /// Returns the time after which to check the evicted process again.
     fn next_check(&self, queues: &HardwareQueues, outstanding: Outstanding) -> Option<Duration> {
         match self.phase {
-            Phase::Evicted { pause } => (outstanding.commands != 0 || outstanding.launching).then_some(pause),
+            Phase::Evicted { pause } | Phase::Limited { pause } => {
+                (outstanding.commands != 0 || outstanding.launching).then_some(pause)
+            }
             _ => queues.registry.has_pending().then_some(RETRY),
+        }
+    }
+
+    /// Limits the queues that have work to the share that the permission leaves them, or evicts them.
+    fn hold(&mut self, queues: &HardwareQueues, domain: &Domain, permission: Permission, pause: Duration) {
+        // Below level 3 a change of the mask waits for the running kernels to end, as an eviction does.
+        let share = if permission.level() >= 3 { permission.share() } else { 0 };
+        if share == 0 || !self.limit(queues, domain, share, pause) {
+            self.evict(queues, domain, pause);
+        }
+    }
+
+    /// Limits the queues that have work and are not limited yet. Returns false if that is not possible.
+    fn limit(&mut self, queues: &HardwareQueues, domain: &Domain, share: u8, pause: Duration) -> bool {
+        let first = !matches!(self.phase, Phase::Limited { .. });
+        // What runs from now on takes longer than it does alone.
+        domain.set_slowed(true);
+        let mut refused = false;
+        let outcome = for_all(&queues.registry.devices(), |gpu_id| {
+            let outcome = if refused { None } else { queues.limit(gpu_id, share) };
+            refused |= outcome.is_none();
+            outcome.unwrap_or_default()
+        });
+        if refused {
+            self.logged.not_limited(queues.registry.refuses_limits());
+            return false;
+        }
+        if outcome.requests != 0 {
+            self.note_held(first, &outcome);
+        }
+        self.phase = Phase::Limited { pause };
+        if let Some(errno) = outcome.error {
+            self.logged.repeated(errno);
+        }
+        true
+    }
+
+    /// Counts queues that were evicted or limited, and learns from it. `first`: none was in this suspension.
+    fn note_held(&mut self, first: bool, outcome: &Outcome) {
+        self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
+        self.report.evictions += u64::from(first || self.report.evictions == 0);
+        if first {
+            self.window.note(true);
+        }
+        match &mut self.costs {
+            Some(costs) if first => costs.learn_eviction(outcome.queues, outcome.took),
+            Some(costs) => costs.note_further_evictions(),
+            None => {}
         }
     }
 
@@ -389,16 +448,7 @@ impl State {
         let failed = outcome.unsettled != 0 || refused || queues.registry.given_up().is_some();
         if outcome.requests != 0 && !failed {
             domain.forget_times();
-            self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
-            self.report.evictions += u64::from(first || self.report.evictions == 0);
-            if first {
-                self.window.note(true);
-            }
-            match &mut self.costs {
-                Some(costs) if first => costs.learn_eviction(outcome.queues, outcome.took),
-                Some(costs) => costs.note_further_evictions(),
-                None => {}
-            }
+            self.note_held(first, &outcome);
         }
         self.phase = Phase::Evicted { pause };
         match outcome.error {

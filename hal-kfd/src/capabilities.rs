@@ -14,6 +14,7 @@ use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::MechanismKind;
 use crate::registry::Registry;
 use crate::topology::{self, Files};
+use crate::units::Units;
 
 /// The environment variable with the choice of a mechanism.
 pub const VARIABLE: &str = "XSCHED_KFD_MECHANISM";
@@ -67,6 +68,8 @@ pub struct Facts {
     pub debugger: bool,
     /// True if the driver is that of `gpu-sim`.
     pub simulated: bool,
+    /// The compute units, if the driver reports them.
+    pub units: Option<Units>,
 }
 
 /// The bits of `capability` in sysfs: a debugger can attach, and the firmware is new enough (`kfd_sysfs.h`).
@@ -117,6 +120,7 @@ impl Facts {
                 .property("capability")
                 .is_some_and(|bits| bits & CAPABILITY_DEBUG == CAPABILITY_DEBUG),
             simulated,
+            units: Units::of(&device),
         })
     }
 }

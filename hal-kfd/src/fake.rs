@@ -11,8 +11,14 @@ use crate::capabilities::{Facts, Scheduler};
 use crate::kernel::{Errno, Kernel};
 
 /// The facts of a driver and a device on which each mechanism works.
-pub const FACTS: Facts =
-    Facts { version: (1, 17), scheduler: Scheduler::Hws, cwsr: Some(true), debugger: true, simulated: false };
+pub const FACTS: Facts = Facts {
+    version: (1, 17),
+    scheduler: Scheduler::Hws,
+    cwsr: Some(true),
+    debugger: true,
+    simulated: false,
+    units: None,
+};
 
 /// A queue in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ const WORD: u32 = u32::BITS;
 const PAIRED_FROM: u64 = 100_000;
 
 /// The compute units of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Units {
     /// The number of units, at least `step`.
     pub all: u32,

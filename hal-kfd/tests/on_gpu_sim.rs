@@ -44,6 +44,9 @@ const CASES: &[Case] = &[
         failures(MechanismKind::DebugTrap);
     }),
     ("a queue that cannot be evicted", &["--stuck-queue", "1", "--preemption-timeout-ms", "50"], stuck),
+    ("limits on HWS", &["--save-us", "50"], limits),
+    ("limits on MES, where compute units are paired", &["--arch", "gfx1100"], limits),
+    ("limits with failures", &["--fail-ioctls", "11:3:set_cu_mask,update_queue"], limits_with_failures),
     ("another process on HWS", &["--save-us", "50"], another_process),
     ("another process on MES", &["--arch", "gfx1100"], another_process),
     ("the measurement", &["--save-us", "50"], measured),
@@ -325,6 +328,77 @@ fn evicts(kind: MechanismKind) {
     assert_eq!(client.registry.shut_down().error, None);
 }
 
+fn limits() {
+    let client = Client::new(MechanismKind::UpdateQueue);
+    let (first, second) = (client.queue(), client.queue());
+    let units = facts(&client).units.expect("the units of the device");
+    // SAFETY: the queues belong to this process, which never frees their memory.
+    let limit = |keep: u32| unsafe { client.registry.limit(client.gpu_id, units, keep) };
+    for share in [1, 16, 48] {
+        first.submit(Some(LONG));
+        second.submit(None);
+        let outcome = limit(units.share(share)).expect("the driver takes the mask");
+        assert!(outcome.queues >= 1 && outcome.error.is_none(), "{outcome:?}");
+        // What is limited goes on, also what comes meanwhile.
+        first.must_end();
+        second.submit(Some(LONG / 64));
+        assert!(limit(units.share(share)).is_some());
+        second.must_end();
+        // The mask that the runtime sets is limited as well, and stays when the limit goes.
+        let own = vec![0xf0f0_f0f0u32; units.all.div_ceil(32) as usize];
+        let num_cu_mask = 32 * own.len() as u32;
+        let mut set = kfd::SetCuMask { queue_id: first.id, num_cu_mask, cu_mask_ptr: own.as_ptr() as u64 };
+        client.call(&mut set).expect("the runtime's mask");
+        first.submit(Some(LONG / 64));
+        first.must_end();
+        let outcome = client.registry.restore(client.gpu_id);
+        assert_eq!((outcome.unsettled, outcome.error), (0, None));
+        assert!(client.registry.held_devices().is_empty());
+        let kept = client.registry.queues().into_iter().find(|queue| queue.id == first.id);
+        assert_eq!(kept.map(|queue| queue.cu_mask), Some(own));
+        [&first, &second].iter().for_each(|queue| queue.submit(None));
+        [&first, &second].iter().for_each(|queue| queue.must_end());
+    }
+    // A queue is destroyed while it is limited.
+    first.submit(None);
+    assert!(limit(units.step).is_some());
+    for queue in [&first, &second] {
+        client.call(&mut kfd::DestroyQueue { queue_id: queue.id, pad: 0 }).expect("destroyed");
+    }
+    assert_eq!(client.registry.shut_down().error, None);
+}
+
+/// Whatever fails, the queues run, limited or evicted instead, and everything is restored.
+fn limits_with_failures() {
+    let client = Client::new(MechanismKind::UpdateQueue);
+    let queues = [client.queue(), client.queue(), client.queue()];
+    let units = facts(&client).units.expect("the units of the device");
+    let mut errors = 0;
+    let (mut limited, mut evicted) = (0, 0);
+    for _ in 0..100 {
+        queues.iter().for_each(|queue| queue.submit(Some(LONG / 64)));
+        // SAFETY: the queues belong to this process, which never frees their memory.
+        match unsafe { client.registry.limit(client.gpu_id, units, units.step) } {
+            Some(outcome) => {
+                limited += 1;
+                errors += usize::from(outcome.error.is_some());
+                queues.iter().for_each(Queue::must_end);
+            }
+            None => {
+                evicted += 1;
+                client.evict();
+                client.settle();
+            }
+        }
+        errors += usize::from(client.registry.restore(client.gpu_id).error.is_some());
+        client.settle();
+        assert!(!client.registry.has_pending());
+        queues.iter().for_each(Queue::must_end);
+    }
+    assert!(limited > 0 && errors + evicted > 10, "{limited} limited, {evicted} evicted, {errors} failures");
+    assert_eq!(client.registry.given_up(), None);
+}
+
 fn failures(kind: MechanismKind) {
     let client = Client::new(kind);
     let queues = [client.queue(), client.queue(), client.queue()];
@@ -459,8 +533,11 @@ fn measured() {
         cwsr: Some(true),
         debugger: true,
         simulated: true,
+        units: facts.units,
     };
     assert_eq!(facts, want);
+    let units = facts.units.expect("the units of the device");
+    assert!(units.all >= units.step && units.share(16) < units.all);
     for (choice, kind) in [
         (Choice::Auto, MechanismKind::UpdateQueue),
         (Choice::Only(MechanismKind::DebugTrap), MechanismKind::DebugTrap),

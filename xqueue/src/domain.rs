@@ -205,6 +205,13 @@ impl Domain {
         self.core.for_each_queue(|queue| queue.hot.flight.forget_times());
     }
 
+    /// Forgets the times observed so far, and learns none while `slowed` is true: the process's commands run on some
+    /// of the compute units, and take longer than they do alone.
+    pub fn set_slowed(&self, slowed: bool) {
+        self.core.slowed.store(slowed, Ordering::Release);
+        self.forget_times();
+    }
+
     /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue
     /// runs, even if the scheduling thread does not respond. Call it before the first suspension, and again
     /// in time. Returns true if the former time had ended with a queue suspended, which runs since then.

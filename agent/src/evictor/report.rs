@@ -58,6 +58,7 @@ pub(super) struct Logged {
     repeated: bool,
     not_evicted: bool,
     not_restored: bool,
+    not_limited: bool,
     given_up: bool,
 }
 
@@ -76,6 +77,25 @@ impl Logged {
             tracing::warn!(
                 "a queue could not be taken off the hardware ({why}): waiting for its work to complete"
             );
+        }
+    }
+
+    /// Queues cannot be limited to a share of the compute units. Without an error, it is not known how many there are.
+    pub(super) fn not_limited(&mut self, error: Option<Errno>) {
+        if mem::replace(&mut self.not_limited, true) {
+            return;
+        }
+        match error {
+            Some(Errno(libc::EBUSY)) => tracing::warn!(
+                "the driver keeps the compute unit masks for a debugger ({}): evicting instead of leaving a share",
+                Errno(libc::EBUSY)
+            ),
+            Some(errno) => tracing::warn!(
+                "the driver refuses a compute unit mask ({errno}): evicting instead of leaving a share"
+            ),
+            None => tracing::warn!(
+                "the number of compute units is unknown: evicting instead of leaving a share of them"
+            ),
         }
     }
 

@@ -108,6 +108,14 @@ impl HardwareQueues {
         unsafe { self.registry.evict(gpu_id) }
     }
 
+    /// Limits the queues of a device that have work to a share of its compute units, in 64ths. `None` if that is not
+    /// possible.
+    pub(crate) fn limit(&self, gpu_id: u32, share: u8) -> Option<Outcome> {
+        let units = self.devices.lock().get(&gpu_id)?.as_ref().ok()?.facts.units?;
+        // SAFETY: `new` requires what the registry does.
+        unsafe { self.registry.limit(gpu_id, units, units.share(share)) }
+    }
+
     /// Counts the compute queues that have work, which an eviction would evict; `None` while a request of the
     /// runtime is under way. Does not wait.
     pub(crate) fn count_with_work(&self) -> Option<usize> {

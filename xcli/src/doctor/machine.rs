@@ -255,6 +255,7 @@ mod tests {
         cwsr: Some(true),
         debugger: true,
         simulated: false,
+        units: None,
     };
 
     fn said(device: Result<(), Closed>, facts: Vec<Facts>) -> (bool, String) {

@@ -33,8 +33,11 @@ impl XQueue {
     }
 
     /// Returns the table of the observed times, and the time for which the device may have run other queues
-    /// in between; none while nothing is limited.
+    /// in between; none while nothing is limited, or while the commands run slowly.
     fn learning(&self) -> Option<(&Estimates, Duration)> {
+        if self.core.slowed.load(Ordering::Acquire) {
+            return None;
+        }
         // Other queues of the device have about as much in flight.
         self.budget().map(|budget| (&self.device.estimates, Duration::from_nanos(budget)))
     }
