@@ -15,12 +15,13 @@
 //! Always set: the owner of a process may change its nice value at any time, and no event tells of it.
 //!
 //! # Parameters, wake-ups
-//! Gaps, their counters and wake-ups are as under HPF. A program of high nice value can starve as
+//! Gaps, the share of suspended work, counters and wake-ups are as under HPF. A program of high nice value can starve as
 //! long as another one has work, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::parameter::Values;
 use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
+use protocol::operation::Share;
 use protocol::time::Time;
 
 /// Nice value of the process on the processor; the lower one comes first.
@@ -31,17 +32,19 @@ pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has
 #[derive(Debug, Default)]
 pub struct Chpf {
     linger: Linger,
+    share: Share,
 }
 
 impl Policy for Chpf {
     fn configure(&mut self, values: &Values) {
-        self.linger = values.linger();
+        (self.linger, self.share) = (values.linger(), values.share());
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         for (index, entity) in input.members() {
             let nice = i64::from(entity.process.nice);
-            rankings[index] = Ranking { linger: self.linger, ..Ranking::new(-nice, NICE.number(nice)) };
+            let Self { linger, share } = *self;
+            rankings[index] = Ranking { linger, share, ..Ranking::new(-nice, NICE.number(nice)) };
         }
         None
     }

@@ -13,7 +13,7 @@ use crate::starvation::Starvation;
 use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
-use protocol::operation::{Operation, Permit, Reason, Window};
+use protocol::operation::{Operation, Permit, Reason};
 use protocol::status::Status;
 use protocol::time::Time;
 use std::time::Duration;
@@ -267,8 +267,7 @@ impl Engine {
     /// Decides which entities may run now.
     pub fn decide(&mut self, status: &Status, now: Time) -> Decision<'_> {
         /// The permission of an entity that the policy forgot to rank: it must not wait for ever.
-        const FORGOTTEN: Permit =
-            Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
+        const FORGOTTEN: Permit = Permit::running(true, Reason::Unrivalled);
         let (lingers, fixed) = (&mut self.lingers, self.linger);
         let mut linger = |index, id, course| lingers.of(index, id, course, fixed);
         let settles = self.entities.gather(status, now, &mut linger);

@@ -26,28 +26,36 @@
 //! its devices for a shorter or longer time than 200 µs; `gaps-wrong` if its work came less than 200 µs after
 //! that time, so that to let others in was not worth it.
 //!
+//! # The share of suspended work
+//! With `share-percent` the work in flight of an entity that is outranked goes on at level 3, on this part of the compute
+//! units, and is not evicted. The part is rounded down to 64ths. An entity that is suspended for any other reason than a
+//! more urgent entity has no share, and neither has one behind an entity that `XSCHED_STARVATION_MS` lets run. At levels
+//! 1 and 2 the parameter has no effect.
+//!
 //! # Parameters, wake-ups
 //! It wakes up when the time is over for which an idle entity keeps its devices. An entity of low priority can
 //! starve as long as a higher one has work, unless `XSCHED_STARVATION_MS` is set.
 //!
 //! [`Priority::NO_EXECUTE`]: protocol::bounds::Priority::NO_EXECUTE
 
-use crate::parameter::{GAPS, Parameter, Values};
+use crate::parameter::{GAPS, Parameter, SHARE, Values};
 use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::PRIORITY;
+use protocol::operation::Share;
 use protocol::time::Time;
 
-pub(crate) const PARAMETERS: &[Parameter] = &[GAPS];
+pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE];
 
 /// Highest priority first; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Hpf {
     linger: Linger,
+    share: Share,
 }
 
 impl Policy for Hpf {
     fn configure(&mut self, values: &Values) {
-        self.linger = values.linger();
+        (self.linger, self.share) = (values.linger(), values.share());
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
@@ -55,7 +63,8 @@ impl Policy for Hpf {
             let [rank, floor, ceiling] = [entity.priority, entity.floor, entity.ceiling].map(i64::from);
             let reason = PRIORITY.number(rank);
             let range = Some((floor, ceiling));
-            rankings[index] = Ranking { range, linger: self.linger, ..Ranking::new(rank, reason) };
+            let Self { linger, share } = *self;
+            rankings[index] = Ranking { range, linger, share, ..Ranking::new(rank, reason) };
         }
         None
     }

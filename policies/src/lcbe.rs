@@ -47,6 +47,10 @@
 //! An idle entity keeps its devices for as long as its earlier gaps suggest (`gaps`), as under HPF, with the
 //! counters of HPF. With slices it keeps them for 200 µs.
 //!
+//! # The share of suspended work
+//! With `share-percent` the work in flight of an entity that is outranked goes on at level 3, as under HPF. With slices
+//! it does not.
+//!
 //! # Parameters, wake-ups
 //! It wakes up when a device has to be cleared or given back, and when a slice ends for which another entity
 //! waits. Hints of a slice are not used. At level 3, where taking a device away is fast, `lead-us` can be
@@ -58,7 +62,7 @@ mod class;
 mod expectation;
 mod order;
 
-use crate::parameter::{CRITICAL_ABOVE, GAPS, Parameter, Values, parameter};
+use crate::parameter::{CRITICAL_ABOVE, GAPS, Parameter, SHARE, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
@@ -67,6 +71,7 @@ use crate::times::{earlier, micros};
 use class::ClassRange;
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{ClassSlice, Classes, Order, Slices};
+use protocol::operation::Share;
 use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 
@@ -121,6 +126,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     parameter!("method" in (0.0, 2.0), default PATTERN,
         "accepted for old scripts, without effect: a repeating pattern (1) is always learnt"),
     GAPS,
+    SHARE,
 ];
 
 /// The number of the only method of learning.
@@ -144,6 +150,7 @@ pub struct Lcbe {
     order: Order,
     entries: PerEntity<Entry>,
     linger: Linger,
+    share: Share,
 }
 
 /// State of an entity.
@@ -175,7 +182,9 @@ impl Policy for Lcbe {
         self.keeper.configure(settings(values));
         self.slices = slices(values);
         // Within a slice a gap costs the entity itself.
-        self.linger = if self.slices.first.is_zero() { values.linger() } else { Linger::Fixed };
+        let without_slices = (values.linger(), values.share());
+        (self.linger, self.share) =
+            if self.slices.first.is_zero() { without_slices } else { Default::default() };
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
@@ -212,7 +221,8 @@ impl Policy for Lcbe {
                 None => CLASS.number(class),
             };
             let ranking = Ranking::new(class * STRIDE, reason);
-            rankings[index] = Ranking { reserves: reserves.is_some(), linger: self.linger, ..ranking };
+            let (reserves, linger, share) = (reserves.is_some(), self.linger, self.share);
+            rankings[index] = Ranking { reserves, linger, share, ..ranking };
         }
         self.keeper.end(now);
         for (index, entity) in input.members() {

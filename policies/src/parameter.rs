@@ -1,6 +1,7 @@
 //! The parameters of policies.
 
 use crate::policy::Linger;
+use protocol::operation::Share;
 use std::fmt;
 use std::time::Duration;
 
@@ -33,6 +34,10 @@ pub(crate) const CRITICAL_ABOVE: Parameter = parameter!("critical-above" in (-25
 /// The choice between learnt and fixed lingers, for the policies by priority that have no slices.
 pub(crate) const GAPS: Parameter = parameter!("gaps" in (0.0, 1.0), default 1.0,
     "1: an idle entity keeps its devices for as long as its earlier gaps suggest; 0: for 200 µs");
+
+/// The share that outranked work keeps, for the policies by priority that have no slices.
+pub(crate) const SHARE: Parameter = parameter!("share-percent" in (0.0, 75.0), default 0.0,
+    "percent of the compute units on which the work in flight of an outranked entity goes on at level 3; 0: it is evicted");
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,6 +122,11 @@ impl Values {
         if self.get(GAPS.name) >= 0.5 { Linger::Learnt } else { Linger::Fixed }
     }
 
+    /// Returns the value of [`SHARE`].
+    pub(crate) fn share(&self) -> Share {
+        Share::of_percent(self.get(SHARE.name))
+    }
+
     /// Returns all parameters, in the order of the row.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&'static Parameter, f64)> + use<'_> {
         self.parameters.iter().zip(self.values.iter().copied())
@@ -128,6 +138,17 @@ mod tests {
     use super::*;
 
     const SLACK: Parameter = parameter!("slack-ms" in (0.0, 1e6), default 5.0, "how much");
+
+    #[test]
+    fn share_is_none_only_at_zero() {
+        let mut values = Values::new(&[SHARE]);
+        assert_eq!(values.share(), Share::NONE);
+        values.set(SHARE.name, 0.1).unwrap();
+        assert_eq!(values.share().units(), 1);
+        values.set(SHARE.name, 75.0).unwrap();
+        assert_eq!(values.share().units(), 48);
+        assert!(values.set(SHARE.name, 76.0).is_err());
+    }
 
     #[test]
     fn unknown_names_and_values_out_of_range_are_refused() {

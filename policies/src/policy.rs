@@ -3,7 +3,7 @@
 use crate::parameter::Values;
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::ids::QueueId;
-use protocol::operation::{Throttle, Window};
+use protocol::operation::{Share, Throttle, Window};
 use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 use std::fmt;
@@ -48,6 +48,9 @@ pub struct Ranking {
     pub window: Window,
     /// The time for which the entity keeps its devices without work, in case more comes.
     pub linger: Linger,
+    /// The part of the compute units that the entity leaves to the work in flight of those that it outranks, at
+    /// level 3. With none that work is evicted.
+    pub share: Share,
     /// The reason why the device is withheld from the entity, also while no other wants it. Not to be
     /// combined with a range.
     pub throttle: Option<Throttle>,
@@ -62,8 +65,8 @@ impl Ranking {
     /// Creates a ranking without anything but a rank.
     pub fn new(rank: i64, reason: RankReason) -> Self {
         let (lead, range, throttle, job) = (None, None, None, None);
-        let (window, linger) = (Window::OWN, Linger::Fixed);
-        Self { rank, reason, lead, range, window, linger, throttle, job, reserves: false }
+        let (window, linger, share) = (Window::OWN, Linger::Fixed, Share::NONE);
+        Self { rank, reason, lead, range, window, linger, share, throttle, job, reserves: false }
     }
 
     /// Adds the window and the linger of an entity with slices, given the shortest slice on its devices.

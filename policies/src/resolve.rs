@@ -44,6 +44,11 @@
 //! the guard against starvation is on. It is set for an entity that has no queue yet, because nothing is
 //! known of it.
 //!
+//! # The share
+//! A suspended entity gets the share that its rival leaves to others ([`Ranking::share`]), the smallest one if several
+//! stand in its way. An entity that waits for any other reason gets none. So does one behind an entity that the guard
+//! against starvation lets run: that one has its devices for a moment only, and should have all of them.
+//!
 //! # Cost
 //! One sort of the ready entities, and a few passes over the devices of all.
 
@@ -52,7 +57,7 @@ use crate::policy::Ranking;
 use crate::reason::STARVED;
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use protocol::bounds::Priority;
-use protocol::operation::{EntityId, Permit, Reason, Rival};
+use protocol::operation::{EntityId, Permit, Reason, Rival, Share};
 use protocol::time::Time;
 use std::cmp::Reverse;
 
@@ -80,6 +85,21 @@ struct Item {
     since: Time,
     id: EntityId,
     index: usize,
+}
+
+/// What keeps an entity from running.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    reason: Reason,
+    /// The share that its work in flight keeps.
+    share: Share,
+}
+
+impl From<Reason> for Hold {
+    /// A hold that leaves no share.
+    fn from(reason: Reason) -> Self {
+        Self { reason, share: Share::NONE }
+    }
 }
 
 /// Memory of the resolution, kept for the next one.
@@ -138,11 +158,8 @@ impl Resolver {
         self.taken.resize(all.len(), false);
         order.iter().for_each(|&index| self.taken[index] = true);
         for (index, entity) in all.iter().enumerate().filter(|(index, _)| !self.taken[*index]) {
-            let blocked = if executes(entity) {
-                ranked.throttle(index).or_else(|| self.blocked(ranked, index))
-            } else {
-                Some(Reason::NoExecute)
-            };
+            let blocked =
+                if executes(entity) { self.held(ranked, index) } else { Some(Reason::NoExecute.into()) };
             permits[index] = self.permit(ranked, index, blocked);
         }
         self.hold_idle_members(ranked, permits);
@@ -206,11 +223,10 @@ impl Resolver {
         let mut together = std::mem::take(&mut self.together);
         together.clear();
         together.extend(self.jobs.indices(job).filter(|&index| ranked.asks(index)));
-        let held = |index: usize| ranked.throttle(index).or_else(|| self.blocked(ranked, index));
-        let stopped = together.iter().copied().find(|&index| held(index).is_some());
-        let other = stopped.map(|other| Reason::Job { pid: ranked.entities.all()[other].pid });
+        let stopped = together.iter().copied().find(|&index| self.held(ranked, index).is_some());
+        let other = stopped.map(|other| Reason::Job { pid: ranked.entities.all()[other].pid }.into());
         for &index in &together {
-            permits[index] = self.permit(ranked, index, held(index).or(other));
+            permits[index] = self.permit(ranked, index, self.held(ranked, index).or(other));
         }
         if stopped.is_none() {
             together.iter().for_each(|&index| self.claim(ranked, index));
@@ -228,7 +244,7 @@ impl Resolver {
             let reason = Reason::Job { pid: ranked.entities.all()[stopped].pid };
             for index in indices {
                 if permits[index].run {
-                    permits[index] = self.permit(ranked, index, Some(reason));
+                    permits[index] = self.permit(ranked, index, Some(reason.into()));
                 }
             }
         }
@@ -283,14 +299,24 @@ impl Resolver {
         }
     }
 
+    /// Returns what keeps an entity from running: its policy, or what blocks it.
+    fn held(&self, ranked: &Ranked<'_>, index: usize) -> Option<Hold> {
+        ranked.throttle(index).map(Hold::from).or_else(|| self.blocked(ranked, index))
+    }
+
     /// Returns the highest-ranked entity that blocks this one, of those that have claimed a device so far.
-    fn blocked(&self, ranked: &Ranked<'_>, index: usize) -> Option<Reason> {
+    fn blocked(&self, ranked: &Ranked<'_>, index: usize) -> Option<Hold> {
         let all = ranked.entities.all();
         let mut first: Option<(i64, usize, &DeviceUse)> = None;
+        let mut share: Option<Share> = None;
         for used in ranked.entities.uses(&all[index]) {
             let (ranking, cell) = ranked.on(index, used);
             let Some((rank, holder)) = self.claims[cell] else { continue };
             let own = self.rank_on(ranked, index, ranking);
+            if rank > own {
+                let left = ranked.share(holder, used);
+                share = Some(share.map_or(left, |share| share.min(left)));
+            }
             if rank > first.map_or(own, |(highest, ..)| highest.max(own)) {
                 first = Some((rank, holder, used));
             }
@@ -304,11 +330,12 @@ impl Resolver {
             let device = ranked.entities.devices()[used.device];
             let queue = ranked.on(holder, used).0.lead.unwrap_or(rival.lead);
             let by = Rival { pid: rival.pid, queue, device, reason: reason(holder) };
-            Reason::Outranked { by, own: reason(index) }
+            let reason = Reason::Outranked { by, own: reason(index) };
+            Hold { reason, share: share.unwrap_or_default() }
         })
     }
 
-    fn permit(&self, ranked: &Ranked<'_>, index: usize, blocked: Option<Reason>) -> Permit {
+    fn permit(&self, ranked: &Ranked<'_>, index: usize, blocked: Option<Hold>) -> Permit {
         let entity = &ranked.entities.all()[index];
         let uses = ranked.entities.uses(entity);
         let could_be_outranked = |used: &DeviceUse| {
@@ -326,7 +353,8 @@ impl Resolver {
         };
         let windows = uses.iter().map(|used| ranked.on(index, used).0.window);
         let window = windows.min().filter(|_| limit).unwrap_or_default();
-        Permit { run: blocked.is_none(), limit, window, reason: blocked.unwrap_or(free) }
+        let Hold { reason, share } = blocked.unwrap_or(free.into());
+        Permit { run: blocked.is_none(), limit, window, share, reason }
     }
 }
 
@@ -368,6 +396,11 @@ impl Ranked<'_> {
     /// Returns the rank of an entity, given its ranking.
     fn rank(&self, index: usize, ranking: &Ranking) -> i64 {
         if self.starved[index].is_some() { i64::MAX } else { ranking.rank }
+    }
+
+    /// Returns the share that an entity leaves to those that it outranks on a device.
+    fn share(&self, index: usize, used: &DeviceUse) -> Share {
+        if self.starved[index].is_some() { Share::NONE } else { self.on(index, used).0.share }
     }
 
     /// Returns the reason why any of its devices is withheld from the entity.

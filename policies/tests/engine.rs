@@ -10,7 +10,7 @@ use policies::{Choice, Engine, Input, Linger, Policy, Ranking, SchedEntity, Scop
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::ids::DeviceId;
-use protocol::operation::{Operation, Reason, Throttle, Window};
+use protocol::operation::{Operation, Reason, Share, Throttle, Window};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Gang, QueueStatus, Status};
 use protocol::time::Time;
@@ -405,4 +405,75 @@ fn window_is_the_narrowest_of_its_devices_if_limited() {
     assert_eq!(windows(&mut two_policies()), [millis(5), Window::OWN]);
     set_script(0, move |_, _| Ranking { window: millis(5), range: Some((0, 0)), ..rank(0) });
     assert_eq!(windows(&mut engine(Duration::ZERO)), [Window::OWN; 2], "no entity can outrank them");
+}
+
+/// Returns a ranking that leaves so many 64ths to others.
+fn leaves(units: u8, to: i64) -> Ranking {
+    Ranking { share: Share::of_percent(f64::from(units) * 100.0 / 64.0), ..rank(to) }
+}
+
+fn shares(operations: &[Operation]) -> Vec<u8> {
+    operations.iter().map(|operation| operation.permit.share.units()).collect()
+}
+
+#[test]
+fn suspended_entity_has_the_share_that_its_rival_leaves() {
+    set_script(0, |place, _| leaves([1, 16, 32][place], [0, 5, 9][place]));
+    let mut engine = engine(Duration::ZERO);
+    let mut gangs = busy(&[&[1], &[1], &[1]]);
+    assert_eq!(shares(engine.decide(&global(gangs.clone()), Time(1)).operations), [32, 32, 0]);
+    gangs[2] = gang(3, vec![queue(1, 1, 0, false)]);
+    assert_eq!(
+        shares(engine.decide(&global(gangs.clone()), Time(2)).operations),
+        [16, 0, 0],
+        "only a suspended one"
+    );
+    gangs[0] = gang(1, vec![queue(1, 1, 0, false)]);
+    assert_eq!(shares(engine.decide(&global(gangs), Time(3)).operations), [16, 0, 0], "without work as well");
+}
+
+#[test]
+fn share_is_the_smallest_of_those_that_several_rivals_leave() {
+    let status = global(busy(&[&[1, 2], &[1], &[2]]));
+    for units in [[16, 4], [4, 16]] {
+        set_script(0, move |place, _| leaves([9, units[0], units[1]][place], [1, 5, 9][place]));
+        assert_eq!(shares(engine(Duration::ZERO).decide(&status, Time(1)).operations), [4, 0, 0]);
+    }
+    // By the policy of the device on which it is outranked.
+    for (policy, units) in [(0, 7), (1, 3)] {
+        set_script(policy, move |place, _| leaves(units, [1, 5, 9][place]));
+    }
+    assert_eq!(shares(two_policies().decide(&status, Time(1)).operations), [3, 0, 0]);
+}
+
+#[test]
+fn entity_that_is_not_outranked_has_no_share() {
+    // The first is outranked, and the second waits for it, as a member of its job.
+    let job = |place: usize| (place < 2).then_some(7);
+    set_script(0, move |place, _| Ranking { job: job(place), ..leaves(16, [1, 1, 9][place]) });
+    let status = global(busy(&[&[1], &[2], &[1]]));
+    let operations = engine(Duration::ZERO).decide(&status, Time(1)).operations.to_vec();
+    assert_eq!((runs(&operations), shares(&operations)), (vec![false, false, true], vec![16, 0, 0]));
+    // The device is withheld.
+    set_script(0, |place, _| {
+        let throttle = (place == 0).then_some(Throttle::Turn);
+        Ranking { throttle, ..leaves(16, [1, 9][place]) }
+    });
+    let status = global(busy(&[&[1], &[1]]));
+    assert_eq!(shares(engine(Duration::ZERO).decide(&status, Time(1)).operations), [0, 0]);
+    // It never runs.
+    set_script(0, |place, _| leaves(16, [1, 9][place]));
+    let status = global(vec![gang(1, vec![queue(1, 1, -256, true)]), busy(&[&[], &[1]]).remove(1)]);
+    assert_eq!(shares(engine(Duration::ZERO).decide(&status, Time(1)).operations), [0, 0]);
+}
+
+#[test]
+fn entity_that_runs_because_it_starved_leaves_no_share() {
+    set_script(0, |place, _| leaves(16, [1, 9][place]));
+    let mut engine = engine(Duration::ZERO);
+    engine.set_starvation_limit(Some(Duration::from_millis(100)));
+    let status = global(busy(&[&[1], &[1]]));
+    assert_eq!(shares(engine.decide(&status, Time(MS)).operations), [16, 0]);
+    let later = engine.decide(&status, Time(102 * MS)).operations.to_vec();
+    assert_eq!((runs(&later), shares(&later)), (vec![true, false], vec![0, 0]));
 }

@@ -33,8 +33,19 @@ pub struct Permit {
     pub limit: bool,
     /// The window, if it limits.
     pub window: Window,
+    /// The part of the compute units on which its work in flight goes on while it is suspended. It counts only if
+    /// `run` is false, at level 3. Older recordings have none.
+    #[serde(default)]
+    pub share: Share,
     /// The reason why it runs or does not.
     pub reason: Reason,
+}
+
+impl Permit {
+    /// Returns the permission to launch without the advice of a policy: the library's own window, if it limits.
+    pub const fn running(limit: bool, reason: Reason) -> Self {
+        Self { run: true, limit, window: Window::OWN, share: Share::NONE, reason }
+    }
 }
 
 /// The limit of estimated work in flight of a limited entity, in tenths of a millisecond, or the library's own
@@ -64,6 +75,55 @@ impl Window {
     /// Returns the time; `None` for the library's own limit.
     pub fn time(self) -> Option<Duration> {
         (self != Self::OWN).then(|| Self::UNIT * u32::from(self.0))
+    }
+}
+
+/// A part of the compute units of a device, in 64ths.
+///
+/// ```
+/// use protocol::operation::Share;
+///
+/// assert_eq!(Share::of_percent(25.0).units(), 16);
+/// assert_eq!(Share::of_percent(0.0), Share::NONE);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Share(u8);
+
+impl Share {
+    /// No compute unit: work in flight is evicted.
+    pub const NONE: Self = Self(0);
+    /// The number of units of a whole device.
+    pub const WHOLE: u8 = 64;
+    /// The largest share in units: the work that goes first keeps a quarter of the device for itself alone.
+    const MOST: u8 = 48;
+
+    /// Returns the largest share that is not larger than this percentage, 75 % at most. A percentage above 0 is at
+    /// least one unit.
+    pub fn of_percent(percent: f64) -> Self {
+        if percent > 0.0 {
+            let units = percent * f64::from(Self::WHOLE) / 100.0;
+            // The conversion saturates.
+            Self((units as u8).clamp(1, Self::MOST))
+        } else {
+            // NaN as well.
+            Self::NONE
+        }
+    }
+
+    /// Returns so many quarters of this share, rounded down to units, but at least one unit of a share that is not
+    /// none. More than four quarters are four.
+    pub fn quarters(self, quarters: u8) -> Self {
+        match quarters.min(4) {
+            0 => Self::NONE,
+            quarters => {
+                Self((u16::from(self.0) * u16::from(quarters) / 4).max(u16::from(self.0).min(1)) as u8)
+            }
+        }
+    }
+
+    /// Returns the number for a permission word, which has 6 bits for it; 0 for none.
+    pub fn units(self) -> u8 {
+        self.0
     }
 }
 
@@ -157,5 +217,28 @@ mod tests {
         assert_eq!(time(300), Some(Duration::from_micros(300)));
         assert_eq!(time(3_199), Some(Duration::from_micros(3_100)));
         assert_eq!(time(10_000_000), Some(Duration::from_micros(25_500)));
+    }
+
+    #[test]
+    fn a_share_is_never_more_than_was_said_unless_that_would_be_none() {
+        let units = |percent| Share::of_percent(percent).units();
+        assert_eq!([0.0, -1.0, f64::NAN].map(units), [0; 3]);
+        assert_eq!([1e-9, 1.0, 1.6].map(units), [1; 3]);
+        assert_eq!([12.5, 24.9, 25.0, 50.0].map(units), [8, 15, 16, 32]);
+        assert_eq!([75.0, 100.0, f64::INFINITY].map(units), [48; 3]);
+    }
+
+    #[test]
+    fn quarters_of_a_share_are_none_only_if_it_is() {
+        let quarters = |share: Share| [0, 1, 2, 3, 4, 5].map(|quarters| share.quarters(quarters).units());
+        assert_eq!(quarters(Share::of_percent(75.0)), [0, 12, 24, 36, 48, 48]);
+        assert_eq!(quarters(Share::of_percent(1.0)), [0, 1, 1, 1, 1, 1]);
+        assert_eq!(quarters(Share::NONE), [0; 6]);
+    }
+
+    #[test]
+    fn permission_without_a_share_is_one_of_an_older_build() {
+        let permit = r#"{"run":false,"limit":true,"window":0,"reason":"Off"}"#;
+        assert_eq!(serde_json::from_str::<Permit>(permit).unwrap().share, Share::NONE);
     }
 }

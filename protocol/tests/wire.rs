@@ -12,7 +12,7 @@ use protocol::codes::{PreemptLevel, QueueClass};
 use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::operation::{EntityId, Operation, Permit, Reason, Rival, Throttle, Window};
+use protocol::operation::{EntityId, Operation, Permit, Reason, Rival, Share, Throttle, Window};
 use protocol::rank_reason::{Label, RankReason, RankValue};
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues, Status};
 use protocol::time::Time;
@@ -96,9 +96,13 @@ fn operation() -> impl Strategy<Value = Operation> {
         any::<u64>().prop_map(|waited_ms| Reason::Starved { waited_ms }),
     ];
     let window = any::<u16>().prop_map(|micros| Window::at_most(Duration::from_micros(micros.into())));
-    (unit, any::<bool>(), any::<bool>(), window, reason).prop_map(|(unit, run, limit, window, reason)| {
-        Operation { unit, permit: Permit { run, limit, window, reason } }
-    })
+    let share = any::<u8>().prop_map(|percent| Share::of_percent(percent.into()));
+    (unit, any::<bool>(), any::<bool>(), window, share, reason).prop_map(
+        |(unit, run, limit, window, share, reason)| {
+            let permit = Permit { run, limit, window, share, reason };
+            Operation { unit, permit }
+        },
+    )
 }
 
 fn queues() -> impl Strategy<Value = Queues> {

@@ -40,7 +40,9 @@ impl Window {
 }
 
 /// The value of a permission word: generation (bits 32–63), window (bits 24–31), bystanders (bits 16–23),
-/// level (bits 8–15), run (bit 0) and limit (bit 1).
+/// level (bits 8–15), share (bits 2–7), limit (bit 1) and run (bit 0).
+///
+/// Older libraries ignore the bits of the share, and older servers leave them 0.
 ///
 /// ```
 /// use xqueue::Permission;
@@ -55,8 +57,11 @@ pub struct Permission(u64);
 impl Permission {
     const RUN: u64 = 1;
     const LIMIT: u64 = 2;
+    /// The first bit of the share, and all its bits.
+    const SHARE: u32 = 2;
+    const SHARES: u64 = 0x3f << Self::SHARE;
 
-    /// Composes a word with the default window and no bystanders.
+    /// Composes a word with the default window, no share and no bystanders.
     pub fn new(generation: u32, run: bool, limit: bool, level: u8) -> Self {
         Self(
             u64::from(generation) << 32
@@ -110,6 +115,17 @@ impl Permission {
     /// Returns the permission with another window.
     pub fn with_window(self, window: Window) -> Self {
         Self(self.0 & !(0xff << 24) | u64::from(window.0) << 24)
+    }
+
+    /// Returns the part of the compute units on which work in flight goes on while the process is suspended at
+    /// level 3, in 64ths of those of the device. 0: none, the work is evicted.
+    pub fn share(self) -> u8 {
+        ((self.0 & Self::SHARES) >> Self::SHARE) as u8
+    }
+
+    /// Returns the permission with another share in 64ths. More than 63 are 63.
+    pub fn with_share(self, share: u8) -> Self {
+        Self(self.0 & !Self::SHARES | u64::from(share.min(0x3f)) << Self::SHARE)
     }
 
     /// Returns true if launches are permitted at all.
@@ -261,5 +277,40 @@ impl QueuePermission {
 
     pub(crate) fn count(&self) -> u16 {
         (self.load() & Self::COUNT) as u16
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// All fields of a word but the share.
+    fn others(permission: Permission) -> (u32, u8, u8, Window, bool, bool) {
+        let (generation, level, window) = (permission.generation(), permission.level(), permission.window());
+        (generation, permission.bystanders(), level, window, permission.limit(), permission.run())
+    }
+
+    #[test]
+    fn share_changes_no_other_field() {
+        let mixed = Permission::new(0x1234_5678, false, true, 3).with_window(Window::from_units(31));
+        let mixed = Permission::from_word(mixed.word() | 9 << 16);
+        for permission in [0, u64::MAX, mixed.word()].map(Permission::from_word) {
+            for share in 0..=u8::MAX {
+                let changed = permission.with_share(share);
+                assert_eq!(changed.share(), share.min(63));
+                assert_eq!(others(changed), others(permission));
+                assert_eq!(changed.with_share(permission.share()), permission);
+            }
+        }
+    }
+
+    #[test]
+    fn other_fields_do_not_change_the_share() {
+        for run in [false, true] {
+            assert_eq!(Permission::new(u32::MAX, run, true, u8::MAX).share(), 0);
+        }
+        let share = Permission::limited().with_share(16);
+        assert_eq!(share.with_window(Window::from_units(u8::MAX)).share(), 16);
+        assert!(share.run() && share.limit());
     }
 }

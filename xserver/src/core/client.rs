@@ -8,7 +8,7 @@ use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, QueueId};
-use protocol::operation::{Permit, Reason, Window};
+use protocol::operation::{Permit, Reason};
 use protocol::page::{AHEAD, activity_of};
 use protocol::status::{Activity, Queues};
 use protocol::time::Time;
@@ -83,7 +83,7 @@ impl Slot {
 
 impl<P: ClientPage> ClientState<P> {
     pub fn new(client: ClientId, name: String, page: P) -> Self {
-        let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Unrivalled };
+        let permit = Permit::running(true, Reason::Unrivalled);
         Self {
             client,
             name,
@@ -234,7 +234,9 @@ impl<P: ClientPage> ClientState<P> {
         // The level is 1 to 3.
         let level = u64::from(level.number().unsigned_abs()) << 8;
         let window = u64::from(permit.window.units()) << 24;
-        let word = window | level | u64::from(permit.limit) << 1 | u64::from(permit.run);
+        // A running client has none, so that a change of the share alone does not reach it.
+        let share = if permit.run { 0 } else { u64::from(permit.share.units() & 0x3f) << 2 };
+        let word = window | level | share | u64::from(permit.limit) << 1 | u64::from(permit.run);
         if self.stored == Some(word) {
             return false;
         }

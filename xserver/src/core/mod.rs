@@ -39,7 +39,7 @@ use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
-use protocol::operation::{Permit, Reason, Window};
+use protocol::operation::{Permit, Reason};
 use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, SLOTS};
 use protocol::slow::SlowPath;
 use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
@@ -393,7 +393,7 @@ impl<P: ClientPage> Core<P> {
     /// Lets all clients run within their windows, because the server ends.
     pub fn release_all(&mut self, now: Time) {
         for state in &mut self.clients {
-            let permit = Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Off };
+            let permit = Permit::running(true, Reason::Off);
             if state.permit(permit, 0, now) {
                 state.page.wake();
             }
@@ -545,9 +545,9 @@ impl<P: ClientPage> Core<P> {
         for (state, unit) in self.clients.iter_mut().zip(units.all()) {
             let decided = state.decided;
             let permit = if !self.on {
-                Permit { run: true, limit: false, window: Window::OWN, reason: Reason::Off }
+                Permit::running(false, Reason::Off)
             } else if together && !decided.run && decided.reason != Reason::NoExecute {
-                Permit { run: true, limit: true, window: Window::OWN, reason: Reason::Guard }
+                Permit::running(true, Reason::Guard)
             } else {
                 decided
             };

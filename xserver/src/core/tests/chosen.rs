@@ -320,3 +320,22 @@ fn word_has_the_window_of_the_policy() {
     let windows = [0, 1].map(|client| fixture.page(client).permission.get() >> 24 & 0xff);
     assert_eq!(windows, [31, 31]);
 }
+
+#[test]
+fn word_of_a_suspended_client_has_the_share() {
+    let mut fixture = two();
+    (0..2).for_each(|client| fixture.flip(client));
+    let words = |fixture: &mut Fixture, percent: f64| {
+        let mut choice = Choice::new(registry::DEFAULT);
+        choice.values.set("share-percent", percent).unwrap();
+        fixture.core.set_policy(None, choice).unwrap();
+        fixture.step();
+        [0, 1].map(|client| fixture.page(client).permission.get())
+    };
+    let without = words(&mut fixture, 0.0);
+    assert_eq!(without.map(|word| word & 0xff), [0b10, 0b01]);
+    let with = words(&mut fixture, 25.0);
+    assert_eq!(with[0], without[0] + (1 << 32) + (16 << 2), "a new word with the share");
+    assert_eq!(with[1], without[1], "none for the client that runs");
+    assert_eq!(words(&mut fixture, 0.0)[0], without[0] + (2 << 32));
+}
