@@ -46,6 +46,8 @@ pub(crate) struct Setting {
     /// Factor on recorded times.
     pub(crate) scale: f64,
     pub(crate) cu_model: CuModel,
+    /// The policy of the server with its parameters.
+    pub(crate) policy: String,
     /// Most commands in flight; `null` if the library chooses.
     pub(crate) threshold: Option<u32>,
     /// Commands between two synchronization points; `null` if the library chooses.
@@ -166,11 +168,11 @@ impl Figures {
     }
 
     pub(super) fn table(&self) -> String {
-        let Setting { high, low, scale, save_us, .. } = &self.setting;
+        let Setting { high, low, scale, save_us, policy, .. } = &self.setting;
         let cu_model = value_name(self.setting.cu_model);
         let mut text = format!(
             "{} a second beside {low} back to back, times x {scale}; simulated GPU, compute units {cu_model}, save cost \
-             {save_us} µs\n\n",
+             {save_us} µs, policy {policy}\n\n",
             high.replace('@', ", "),
         );
         let header =
@@ -258,6 +260,7 @@ pub(super) mod tests {
             low: "resnet50 bs256".into(),
             scale: 2.0,
             cu_model: CuModel::Shared,
+            policy: "HPF".into(),
             threshold: None,
             batch: None,
             save_us: 50,

@@ -15,7 +15,7 @@ mod levels;
 mod plot;
 
 use crate::WrongInput;
-use crate::experiment::{Experiment, Mode, Outcome, Program, Setup};
+use crate::experiment::{Experiment, Mode, Outcome, PolicyWords, Program, Setup};
 use crate::files::{ensure_writable, write, write_json};
 use crate::replay;
 use crate::replay::schedule::Pattern;
@@ -51,6 +51,9 @@ pub struct CorunArgs {
     /// Preemption levels of the batch model, each a mode of its own
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1], value_parser = clap::value_parser!(u8).range(1..=3))]
     level: Vec<u8>,
+    /// Policy of the server with parameters of its own, such as 'HPF share-percent=25'
+    #[arg(long, value_name = "POLICY", default_value = "HPF")]
+    policy: PolicyWords,
     #[command(flatten)]
     gpu: GpuArgs,
     /// Mechanism that evicts the batch model's queues: auto, update-queue, debug-trap, or off
@@ -112,8 +115,9 @@ impl CorunArgs {
 
     /// Returns the modes of a block in their order, with each level once.
     fn modes(&self) -> Result<Vec<Mode>, WrongInput> {
+        let text = &self.policy.text;
         let window = self.threshold.zip(self.batch);
-        let words = window.map_or("HPF".to_owned(), |(most, batch)| format!("HPF +window={most}/{batch}"));
+        let words = window.map_or(text.clone(), |(most, batch)| format!("{text} +window={most}/{batch}"));
         let mut modes = vec![Mode::Alone(HIGH), Mode::Native];
         for level in self.level.iter().copied().collect::<BTreeSet<u8>>() {
             modes.push(Mode::Policy(words.parse()?, level));
@@ -143,6 +147,7 @@ impl CorunArgs {
             low: experiment.traces[LOW].name.clone(),
             scale: self.scale,
             cu_model: self.gpu.cu_model,
+            policy: self.policy.text.clone(),
             threshold: self.threshold,
             batch: self.batch,
             save_us: self.gpu.save_us,
@@ -273,7 +278,11 @@ mod tests {
         assert_eq!(levels(&args), [1, 3]);
         let Mode::Policy(words, 1) = &args.modes().unwrap()[2] else { panic!("level 1 comes first") };
         assert_eq!((words.window, words.server.as_slice()), (Some((4, 2)), &["HPF".to_owned()][..]));
-        for wrong in ["--level=0", "--level=4", "--level=", "--save-us=-1", "--blocks=0"] {
+        let args = parse(&["--policy=HPF share-percent=25", "--threshold=4", "--batch=2"]).unwrap();
+        let Mode::Policy(words, 1) = &args.modes().unwrap()[2] else { panic!("level 1") };
+        assert_eq!(words.text, "HPF share-percent=25 +window=4/2");
+        for wrong in ["--policy=HPF x=1", "--level=0", "--level=4", "--level=", "--save-us=-1", "--blocks=0"]
+        {
             assert!(parse(&[wrong]).is_err(), "{wrong}");
         }
     }
