@@ -8,7 +8,7 @@
 //! read it decides. No step calls HIP.
 //!
 //! Where the policy leaves suspended programs a share of the compute units, the evictor limits the queues to it
-//! instead, so that the work in flight goes on slowly.
+//! instead, and the program goes on slowly beside the urgent one.
 //!
 //! An eviction covers all devices of the process or none.
 
@@ -60,7 +60,11 @@ enum Phase {
     },
     /// The queues with work are evicted. They are checked again after this pause.
     Evicted { pause: Duration },
-    /// The queues with work keep a share of the compute units. They are checked again after this pause.
+    /// The process has a share of the compute units, but had no work when it was last checked. It is checked again
+    /// after this pause.
+    Idle { pause: Duration },
+    /// The queues are limited to a share of the compute units, and the process launches. Queues that are used for the
+    /// first time are limited at the next check, after this pause.
     Limited { pause: Duration },
     /// An eviction failed. Work in flight is waited for.
     Failed,
@@ -237,7 +241,8 @@ impl State {
                 outcome
             });
             self.learnt |= learnt;
-            domain.set_slowed(false);
+            domain.forget_times();
+            domain.set_in_share(false);
             if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
                 costs.learn_restore(outcome.took);
             }
@@ -290,6 +295,17 @@ impl State {
             self.costs.get_or_insert(costs).begin();
             self.phase = Phase::Begun { until: now + FIRST_CHECK };
         }
+        if permission.share() != 0
+            && permission.level() >= 3
+            && let Some(pause) = self.keep_to_share(queues, domain, outstanding, permission.share())
+        {
+            return Some(pause);
+        }
+        if let Phase::Idle { .. } | Phase::Limited { .. } = self.phase {
+            // It has no share any more. Launches stop before anything is evicted.
+            domain.set_in_share(false);
+            self.phase = Phase::Begun { until: now + FIRST_CHECK };
+        }
         if let Phase::Begun { until } = self.phase {
             self.phase = if always || outstanding.commands != 0 {
                 self.choose(queues, domain, now, outstanding, permission, always)
@@ -302,7 +318,7 @@ impl State {
             };
         }
         match self.phase {
-            Phase::Running | Phase::Failed => reconcile(queues),
+            Phase::Running | Phase::Failed | Phase::Idle { .. } | Phase::Limited { .. } => reconcile(queues),
             Phase::Begun { until } => outstanding.launching.then(|| until - now),
             Phase::Waiting { until: Some(until), .. } if now < until => Some(until - now),
             Phase::Waiting { until: Some(_), checks }
@@ -320,11 +336,7 @@ impl State {
                 None
             }
             Phase::Waiting { .. } => {
-                self.hold(queues, domain, permission, FIRST_CHECK);
-                self.next_check(queues, outstanding)
-            }
-            Phase::Limited { pause } => {
-                self.hold(queues, domain, permission, (pause * 2).min(LAST_CHECK));
+                self.evict(queues, domain, FIRST_CHECK);
                 self.next_check(queues, outstanding)
             }
             Phase::Evicted { pause } => {
@@ -375,27 +387,37 @@ impl State {
     /// Returns the time after which to check the evicted process again.
     fn next_check(&self, queues: &HardwareQueues, outstanding: Outstanding) -> Option<Duration> {
         match self.phase {
-            Phase::Evicted { pause } | Phase::Limited { pause } => {
-                (outstanding.commands != 0 || outstanding.launching).then_some(pause)
-            }
+            Phase::Evicted { pause } => (outstanding.commands != 0 || outstanding.launching).then_some(pause),
             _ => queues.registry.has_pending().then_some(RETRY),
         }
     }
 
-    /// Limits the queues that have work to the share that the permission leaves them, or evicts them.
-    fn hold(&mut self, queues: &HardwareQueues, domain: &Domain, permission: Permission, pause: Duration) {
-        // Below level 3 a change of the mask waits for the running kernels to end, as an eviction does.
-        let share = if permission.level() >= 3 { permission.share() } else { 0 };
-        if share == 0 || !self.limit(queues, domain, share, pause) {
-            self.evict(queues, domain, pause);
+    /// Keeps the process within its share of the compute units, in 64ths. Returns the time after which to check it
+    /// again; `None` if that is not possible, so that the suspension evicts or waits.
+    fn keep_to_share(
+        &mut self,
+        queues: &HardwareQueues,
+        domain: &Domain,
+        outstanding: Outstanding,
+        share: u8,
+    ) -> Option<Duration> {
+        let pause = match self.phase {
+            Phase::Begun { .. } => FIRST_CHECK,
+            Phase::Idle { pause } | Phase::Limited { pause } => (pause * 2).min(LAST_CHECK),
+            _ => return None,
+        };
+        // A change of the masks stops other processes for a moment, so a process without work is left alone.
+        let works = outstanding.commands != 0 || outstanding.launching || domain.has_pending();
+        if !works && !matches!(self.phase, Phase::Limited { .. }) {
+            self.phase = Phase::Idle { pause };
+            return Some(pause);
         }
+        self.limit(queues, domain, share, pause).then_some(pause)
     }
 
-    /// Limits the queues that have work and are not limited yet. Returns false if that is not possible.
+    /// Limits the queues that were used and are not limited yet. Returns false if that is not possible.
     fn limit(&mut self, queues: &HardwareQueues, domain: &Domain, share: u8, pause: Duration) -> bool {
         let first = !matches!(self.phase, Phase::Limited { .. });
-        // What runs from now on takes longer than it does alone.
-        domain.set_slowed(true);
         let mut refused = false;
         let outcome = for_all(&queues.registry.devices(), |gpu_id| {
             let outcome = if refused { None } else { queues.limit(gpu_id, share) };
@@ -404,12 +426,16 @@ impl State {
         });
         if refused {
             self.logged.not_limited(queues.registry.refuses_limits());
+            // Launches stop before the limits are removed.
+            domain.set_in_share(false);
+            let _ = for_all(&queues.registry.held_devices(), |gpu_id| queues.registry.restore(gpu_id));
             return false;
         }
         if outcome.requests != 0 {
             self.note_held(first, &outcome);
         }
         self.phase = Phase::Limited { pause };
+        domain.set_in_share(true);
         if let Some(errno) = outcome.error {
             self.logged.repeated(errno);
         }

@@ -75,6 +75,16 @@ impl Queue {
         }
     }
 
+    /// Returns true if a packet was ever written, or if that is unknown.
+    ///
+    /// # Safety
+    /// The same as for [`Queue::written`].
+    pub(crate) unsafe fn was_used(&self) -> bool {
+        // SAFETY: this function has the same precondition.
+        let written = unsafe { self.written() };
+        written != Some(0)
+    }
+
     /// Updates the activity.
     ///
     /// # Safety

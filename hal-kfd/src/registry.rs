@@ -27,7 +27,7 @@ use crate::mechanism::update_queue::UpdateQueue;
 use crate::mechanism::{Mechanism, MechanismKind};
 use crate::outcome::Outcome;
 use crate::queue::is_compute;
-use crate::units::UnitLimit;
+use crate::units::{UnitLimit, Units};
 
 /// The write index of each queue of a device at one moment: number, serial number, write index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,8 +40,8 @@ struct Inner {
     mechanism: Box<dyn Mechanism>,
     /// The devices whose queues are evicted for this process.
     holding: BTreeSet<u32>,
-    /// The devices whose queues are limited to some compute units.
-    limited: BTreeSet<u32>,
+    /// The devices whose queues are limited to some compute units, and to how many.
+    limited: BTreeMap<u32, (Units, u32)>,
     /// See [`Registry::refuses_limits`].
     refuses_limits: Option<Errno>,
     /// See [`Registry::given_up`].
@@ -98,7 +98,7 @@ impl Registry {
             queues: BTreeMap::new(),
             mechanism,
             holding: BTreeSet::new(),
-            limited: BTreeSet::new(),
+            limited: BTreeMap::new(),
             refuses_limits: None,
             given_up: None,
             runtime_enabled: false,
@@ -157,6 +157,11 @@ impl Registry {
         result?;
         arbiter.set_evicted(Evictor::Scheduler, evicted);
         inner.serial += 1;
+        let mut limit = UnitLimit::default();
+        if let Some((units, keep)) = inner.limited.get(&asked.gpu_id).filter(|_| compute) {
+            limit.set(*units, *keep);
+        }
+        let limited = limit.is_set();
         let queue = Queue {
             id,
             serial: inner.serial,
@@ -166,7 +171,7 @@ impl Registry {
             read_pointer_address: asked.read_pointer_address,
             save_area: asked.ctx_save_restore_address,
             cu_mask: Vec::new(),
-            limit: UnitLimit::default(),
+            limit,
             arbiter,
             session: None,
             suspended: Some(false),
@@ -175,7 +180,7 @@ impl Registry {
             activity: (false, 0),
         };
         inner.queues.insert(id, queue);
-        if evicted && !merges {
+        if limited || evicted && !merges {
             // The queue has no packets before this call returns to its creator.
             inner.apply(&[id]);
         }
@@ -295,7 +300,7 @@ impl Registry {
         }
         inner.holding.insert(gpu_id);
         // SAFETY: this function has the same precondition.
-        let ids = unsafe { inner.with_work(gpu_id, |queue| queue.arbiter.held()) };
+        let ids = unsafe { inner.with_work(gpu_id, false) };
         for id in &ids {
             if let Some(queue) = inner.queues.get_mut(id) {
                 queue.arbiter.set_evicted(Evictor::Scheduler, true);
@@ -425,7 +430,7 @@ impl Registry {
     /// Returns the devices whose queues are evicted or limited.
     pub fn held_devices(&self) -> BTreeSet<u32> {
         let inner = self.lock();
-        &inner.holding | &inner.limited
+        inner.holding.iter().chain(inner.limited.keys()).copied().collect()
     }
 
     /// Returns the reason why no queue is evicted any more: the driver could not evict a queue in time
@@ -448,21 +453,22 @@ impl Inner {
         self.limited.clear();
     }
 
-    /// Returns the compute queues of a device that have work or that `also` names. Where each request stops all
-    /// queues of the device, running waves are saved only once if their queue comes first: the likeliest to have some
-    /// is the first.
+    /// Returns the compute queues of a device that are held or have work, with `used` also those that ever had. Where
+    /// each request stops all queues of the device, running waves are saved only once if their queue comes first: the
+    /// likeliest to have some is the first.
     ///
     /// # Safety
     /// The same as for [`Registry::evict`].
-    unsafe fn with_work(&mut self, gpu_id: u32, also: impl Fn(&Queue) -> bool) -> Vec<u32> {
+    unsafe fn with_work(&mut self, gpu_id: u32, used: bool) -> Vec<u32> {
         let mut found = Vec::new();
         for queue in self.queues.values_mut().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute()) {
             // SAFETY: a destruction takes the lock first, so that the queue is alive; it belongs to this process by
             // the precondition.
-            let counts = also(queue)
+            let counts = queue.arbiter.held()
+                || queue.limit.is_set()
                 || unsafe {
                     queue.update_activity();
-                    queue.has_work()
+                    queue.has_work() || used && queue.was_used()
                 };
             if counts {
                 found.push((Reverse(queue.activity), queue.id));

@@ -122,7 +122,7 @@ impl Domain {
         });
     }
 
-    /// Returns the process permission in force.
+    /// Returns the process permission, as its owner wrote it.
     pub fn permission(&self) -> Permission {
         self.core.permission.load()
     }
@@ -205,11 +205,15 @@ impl Domain {
         self.core.for_each_queue(|queue| queue.hot.flight.forget_times());
     }
 
-    /// Forgets the times observed so far, and learns none while `slowed` is true: the process's commands run on some
-    /// of the compute units, and take longer than they do alone.
-    pub fn set_slowed(&self, slowed: bool) {
-        self.core.slowed.store(slowed, Ordering::Release);
-        self.forget_times();
+    /// Notes that the hardware queues are limited to the share of the compute units that the permission leaves a
+    /// suspended process ([`Permission::share`]), or that they no longer are. Within its share it launches as far as
+    /// its window admits. Nothing is learnt from its times meanwhile, because commands take longer than they
+    /// do alone.
+    pub fn set_in_share(&self, in_share: bool) {
+        if self.core.in_share.swap(in_share, Ordering::SeqCst) != in_share {
+            self.forget_times();
+            self.permission_changed();
+        }
     }
 
     /// Lets the local policy's suspensions ([`XQueue::set_policy_run`]) hold for this time; then every queue

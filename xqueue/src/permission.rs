@@ -60,6 +60,8 @@ impl Permission {
     /// The first bit of the share, and all its bits.
     const SHARE: u32 = 2;
     const SHARES: u64 = 0x3f << Self::SHARE;
+    /// The least level at which a share counts: below it a change of the units waits for the running kernels.
+    const SHARE_LEVEL: u8 = 3;
 
     /// Composes a word with the default window, no share and no bystanders.
     pub fn new(generation: u32, run: bool, limit: bool, level: u8) -> Self {
@@ -117,8 +119,8 @@ impl Permission {
         Self(self.0 & !(0xff << 24) | u64::from(window.0) << 24)
     }
 
-    /// Returns the part of the compute units on which work in flight goes on while the process is suspended at
-    /// level 3, in 64ths of those of the device. 0: none, the work is evicted.
+    /// Returns the part of the compute units on which the process goes on while it is suspended at level 3, in
+    /// 64ths of those of the device. 0: none.
     pub fn share(self) -> u8 {
         ((self.0 & Self::SHARES) >> Self::SHARE) as u8
     }
@@ -136,6 +138,18 @@ impl Permission {
     /// Returns true if the window limits the work in flight.
     pub fn limit(self) -> bool {
         self.0 & Self::LIMIT != 0
+    }
+
+    /// Returns true if the process is suspended but for a share of the compute units.
+    #[inline]
+    pub(crate) fn is_partial(self) -> bool {
+        self.0 & Self::RUN == 0 && self.0 & Self::SHARES != 0 && self.level() >= Self::SHARE_LEVEL
+    }
+
+    /// Returns the permission to launch within the window, of a process that keeps to its share.
+    #[inline]
+    pub(crate) fn within_share(self) -> Self {
+        Self(self.0 | Self::RUN | Self::LIMIT)
     }
 
     #[inline]

@@ -21,8 +21,9 @@ use crate::units::{Units, refuses_mask};
 const MAX_CU_MASK: u32 = 1024;
 
 impl Registry {
-    /// Limits the compute queues with work of a device to `keep` of its units. The caller has stopped launching.
-    /// A further call limits the queues that have got work meanwhile. [`Registry::restore`] removes the limits.
+    /// Limits the compute queues of a device to `keep` of its units: those that have ever been used, and those that are
+    /// created from now on. A further call limits the queues that were used for the first time meanwhile.
+    /// [`Registry::restore`] removes the limits.
     ///
     /// Returns `None` if a queue could not be limited: what was limited stays so until the queues are
     /// restored, and no queue is limited from then on ([`Registry::refuses_limits`]). The caller evicts them instead.
@@ -35,8 +36,8 @@ impl Registry {
             return None;
         }
         // SAFETY: this function has the same precondition.
-        let ids = unsafe { inner.with_work(gpu_id, |queue| queue.limit.is_set()) };
-        inner.limited.insert(gpu_id);
+        let ids = unsafe { inner.with_work(gpu_id, true) };
+        inner.limited.insert(gpu_id, (units, keep));
         for id in &ids {
             if let Some(queue) = inner.queues.get_mut(id) {
                 queue.limit.set(units, keep);
@@ -148,27 +149,33 @@ mod tests {
     }
 
     #[test]
-    fn queues_with_work_are_limited_and_restored() {
+    fn used_queues_are_limited_and_restored() {
         for kind in BOTH {
             let mut bench = Bench::new(kind);
-            let (busy, idle) = (bench.compute(3), bench.compute(0));
+            let (used, unused) = (bench.compute(3), bench.compute(0));
+            bench.drain(used);
             let sdma = bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 64);
             let elsewhere = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 3);
             bench.kernel.asked();
             let outcome = limit(&bench).unwrap();
             assert_eq!((outcome.queues, outcome.requests, outcome.error), (1, 1, None), "{kind:?}");
             assert_eq!(bench.kernel.asked(), [SET]);
-            assert_eq!(bench.kernel.mask(busy), [0xff, 0]);
-            assert!([busy, idle, sdma, elsewhere].iter().all(|id| bench.kernel.runs(*id)));
+            assert_eq!(bench.kernel.mask(used), [0xff, 0]);
+            assert!([used, unused, sdma, elsewhere].iter().all(|id| bench.kernel.runs(*id)));
             assert_eq!(bench.registry.held_devices(), BTreeSet::from([GPU]));
-            // Nothing is to be done again, until a further queue has got work.
+            // Nothing is to be done again, until a further queue is used.
             assert_eq!(limit(&bench).unwrap().requests, 0);
-            bench.write(idle, 9);
+            bench.write(unused, 9);
             assert_eq!(limit(&bench).unwrap().requests, 1);
-            assert_eq!(bench.kernel.mask(idle), [0xff, 0]);
+            assert_eq!(bench.kernel.mask(unused), [0xff, 0]);
+            // A new queue is limited before its creator knows it.
+            let new = bench.compute(0);
+            assert_eq!(bench.kernel.mask(new), [0xff, 0]);
             let outcome = bench.registry.restore(GPU);
-            assert_eq!((outcome.requests, outcome.unsettled), (2, 0));
-            assert_eq!([busy, idle].map(|id| bench.kernel.mask(id)), [ALL; 2], "{kind:?}");
+            assert_eq!((outcome.requests, outcome.unsettled), (3, 0));
+            assert_eq!([used, unused, new].map(|id| bench.kernel.mask(id)), [ALL; 3], "{kind:?}");
+            let next = bench.compute(0);
+            assert!(bench.kernel.mask(next).is_empty());
             assert!([sdma, elsewhere].iter().all(|id| bench.kernel.mask(*id).is_empty()));
             assert!(bench.registry.held_devices().is_empty());
             assert_eq!(bench.registry.restore(GPU).requests, 0);

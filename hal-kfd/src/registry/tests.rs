@@ -84,6 +84,15 @@ impl Bench {
         self.indices[id as usize][0].store(index, Ordering::Release);
     }
 
+    /// Lets the device take all packets of a queue, and complete them.
+    pub fn drain(&self, id: u32) {
+        let indices = &self.indices[id as usize];
+        indices[1].store(indices[0].load(Ordering::Acquire), Ordering::Release);
+        // SAFETY: the indices live as long as the bench.
+        let mark = unsafe { self.registry.marker(GPU) };
+        self.registry.note_complete(&mark);
+    }
+
     pub fn destroy(&self, id: u32) -> Result<i32, Errno> {
         self.call(&mut kfd::DestroyQueue { queue_id: id, pad: 0 })
     }

@@ -35,7 +35,7 @@ impl XQueue {
     /// Returns the table of the observed times, and the time for which the device may have run other queues
     /// in between; none while nothing is limited, or while the commands run slowly.
     fn learning(&self) -> Option<(&Estimates, Duration)> {
-        if self.core.slowed.load(Ordering::Acquire) {
+        if self.core.in_share.load(Ordering::Acquire) {
             return None;
         }
         // Other queues of the device have about as much in flight.

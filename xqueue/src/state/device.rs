@@ -38,8 +38,8 @@ pub(crate) struct Core {
     /// The budget in nanoseconds, and its present lower bound.
     pub(crate) budget: u64,
     pub(crate) least_budget: AtomicU64,
-    /// See [`crate::Domain::set_slowed`].
-    pub(crate) slowed: AtomicBool,
+    /// See [`crate::Domain::set_in_share`].
+    pub(crate) in_share: AtomicBool,
     /// Launches from one marker to the next where nothing limits them.
     pub(crate) marker_spacing: AtomicU32,
     pub(crate) observer: Arc<dyn Observer>,
@@ -90,7 +90,7 @@ impl Core {
             epoch: Epoch::new(),
             lease: Lease::default(),
             stop: AtomicBool::new(false),
-            slowed: AtomicBool::new(false),
+            in_share: AtomicBool::new(false),
             exclusive: AtomicUsize::new(0),
             next_queue: AtomicU64::new(1),
         }

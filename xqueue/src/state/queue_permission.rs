@@ -12,7 +12,12 @@ impl XQueue {
     #[inline]
     pub(crate) fn process_permission(&self, own: u64) -> Permission {
         if own & QueuePermission::UNCOVERED == 0 {
-            self.core.permission.load()
+            let process = self.core.permission.load();
+            if process.is_partial() && self.core.in_share.load(Ordering::SeqCst) {
+                process.within_share()
+            } else {
+                process
+            }
         } else {
             Permission::unlimited()
         }
