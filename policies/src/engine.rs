@@ -2,18 +2,19 @@
 //! them.
 
 use crate::lingers::{GapCounts, Lingers};
-use crate::parameter::{GAPS, Values};
+use crate::parameter::{GAPS, SHARE, Values};
 use crate::policy::{Input, Policy, Ranking, Scope};
 use crate::reason::PRIORITY;
 use crate::registry::Row;
 use crate::resolve::{Ranked, Resolver};
 use crate::runtime_accounting::RuntimeAccounting;
 use crate::sched_entity::SchedEntities;
+use crate::shares::{Rule, ShareCounts, Shares};
 use crate::starvation::Starvation;
 use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::ids::DeviceId;
-use protocol::operation::{Operation, Permit, Reason};
+use protocol::operation::{Operation, Permit, Reason, Share};
 use protocol::status::Status;
 use protocol::time::Time;
 use std::time::Duration;
@@ -74,12 +75,16 @@ struct PolicyBinding {
     members: Vec<usize>,
     /// The gaps that were learnt for it.
     gaps: GapCounts,
+    /// The bound within which the shares are found; `None` if they are fixed.
+    slowdown: Option<f64>,
+    shares: ShareCounts,
 }
 
 impl PolicyBinding {
     fn new(device: Option<DeviceId>, choice: Choice) -> Self {
-        let policy = choice.policy();
-        Self { device, choice, policy, members: Vec::new(), gaps: GapCounts::default() }
+        let (policy, slowdown) = (choice.policy(), choice.values.slowdown());
+        let (members, gaps, shares) = (Vec::new(), GapCounts::default(), ShareCounts::default());
+        Self { device, choice, policy, members, gaps, slowdown, shares }
     }
 
     /// Applies a choice. The same policy keeps its state and takes the parameters; another policy starts
@@ -89,16 +94,24 @@ impl PolicyBinding {
             self.policy.configure(&choice.values);
         } else {
             self.policy = choice.policy();
-            self.gaps = GapCounts::default();
+            (self.gaps, self.shares) = Default::default();
         }
+        self.slowdown = choice.values.slowdown();
         self.choice = choice;
     }
 
-    /// Returns the counters of the policy, and of the gaps if it can use them.
+    /// Returns the counters of the policy, and of the gaps and the shares if it can use them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut counters = self.policy.counters();
         if self.choice.row.parameters.contains(&GAPS) {
             counters.extend(self.gaps.named());
+        }
+        if self.choice.row.parameters.contains(&SHARE) {
+            let mut shares = self.shares;
+            if self.slowdown.is_none() {
+                shares.now = self.choice.values.share();
+            }
+            counters.extend(shares.named());
         }
         counters
     }
@@ -140,6 +153,7 @@ pub struct Engine {
     entities: SchedEntities,
     accounting: RuntimeAccounting,
     lingers: Lingers,
+    shares: Shares,
     /// The last power reading of each device.
     meters: Vec<(DeviceId, u64, Time)>,
     power: Vec<Option<(u64, Time)>>,
@@ -166,6 +180,7 @@ impl Engine {
             entities: SchedEntities::default(),
             accounting: RuntimeAccounting::default(),
             lingers: Lingers::default(),
+            shares: Shares::default(),
             meters: Vec::new(),
             power: Vec::new(),
             rules: Vec::new(),
@@ -216,6 +231,7 @@ impl Engine {
     pub fn forget_decision(&mut self) {
         self.accounting.forget();
         self.lingers.forget();
+        self.shares.forget();
         self.starvation.forget();
     }
 
@@ -223,6 +239,7 @@ impl Engine {
     /// nobody asked for it. An entity for which this is not called must be decided about at each of its changes.
     pub fn note_unheard(&mut self, index: usize) {
         self.lingers.miss(index);
+        self.shares.miss(index);
     }
 
     /// Returns how often a policy needs the power of the devices; `None` if none needs it.
@@ -291,6 +308,8 @@ impl Engine {
                 Input { entities: &self.entities, members: &binding.members, power: &self.power, now };
             wake = earlier(wake, binding.policy.rank(input, rankings));
         }
+        self.find_shares(now);
+        let all = self.entities.all();
         let counts = |index: usize| {
             let uses = self.entities.uses(&all[index]);
             uses.iter().any(|used| self.bindings[self.rules[used.device].0].choice.row.goes_by_priority)
@@ -310,6 +329,7 @@ impl Engine {
             guarded: self.starvation.is_on(),
         };
         self.resolver.resolve(&ranked, &mut self.permits);
+        self.shares.note(all, &self.permits, self.resolver.rivals());
         wake = earlier(wake, self.starvation.note(all, &self.permits, now));
         let linger = |index: usize| {
             let uses = self.entities.uses(&all[index]).iter();
@@ -325,6 +345,35 @@ impl Engine {
         // A wake-up that is not in the future would repeat without end.
         let wake = wake.map(|wake| wake.max(Time(now.0.saturating_add(1))));
         Decision { operations: &self.operations, wake }
+    }
+
+    /// Replaces the largest shares in the rankings by those that were found, where they are not fixed.
+    fn find_shares(&mut self, now: Time) {
+        let Self { bindings, entities, rules, rankings, shares, .. } = self;
+        if bindings.iter().all(|binding| binding.slowdown.is_none()) {
+            shares.clear();
+            return;
+        }
+        bindings.iter_mut().for_each(|binding| binding.shares.now = Share::NONE);
+        let all = entities.all();
+        for (index, (entity, watch)) in all.iter().zip(shares.align(all)).enumerate() {
+            let uses = entities.uses(entity);
+            let rule = |policy: usize| {
+                let most = rankings[policy][index].share;
+                let slowdown = bindings[policy].slowdown.filter(|_| most != Share::NONE)?;
+                Some(Rule { most, slowdown })
+            };
+            let policies = uses.iter().map(|used| rules[used.device].0);
+            let rule = policies.clone().filter_map(rule).reduce(Rule::and);
+            let counts = watch.look(entity, rule, now);
+            for policy in policies.clone().filter(|policy| bindings[*policy].slowdown.is_some()) {
+                let share = &mut rankings[policy][index].share;
+                *share = watch.share().min(*share);
+            }
+            if let Some(first) = policies.clone().next() {
+                bindings[first].shares.add(counts);
+            }
+        }
     }
 
     /// Counts what was learnt for the policies of the entities' first devices.

@@ -32,19 +32,34 @@
 //! more urgent entity has no share, and neither has one behind an entity that `XSCHED_STARVATION_MS` lets run. At levels
 //! 1 and 2 the parameter has no effect.
 //!
+//! A share costs the more urgent entity bandwidth and caches. How large it may be is measured, unless `slowdown-percent` is
+//! 0: it begins with none and goes to a quarter, half and all of `share-percent` while the requests of the urgent entity
+//! take at most half of `slowdown-percent` longer than without a share, and back if they take more than all of it. A
+//! request lasts from the time at which the entity turns ready to the time at which it turns idle. Every fourth one, on
+//! average, runs without a share, for comparison. A share changes between requests only. It takes 32 requests under which
+//! others are suspended for a first share, and 32 more for each next one. A share that failed is tried again after 64
+//! requests, and after twice as many each time, up to 4,096.
+//!
+//! An entity that hardly ever turns idle leaves no share, and one that stops turning idle keeps the share that it left
+//! last. Where the lengths of requests vary at random by a fifth or more, a difference of a few percent does not show, and
+//! there is no share for most of the time.
+//!
+//! Counters: `shares-raised` and `shares-lowered`, how often; `share-now-percent`, the largest share that an entity leaves
+//! now, in percent of the compute units.
+//!
 //! # Parameters, wake-ups
 //! It wakes up when the time is over for which an idle entity keeps its devices. An entity of low priority can
 //! starve as long as a higher one has work, unless `XSCHED_STARVATION_MS` is set.
 //!
 //! [`Priority::NO_EXECUTE`]: protocol::bounds::Priority::NO_EXECUTE
 
-use crate::parameter::{GAPS, Parameter, SHARE, Values};
+use crate::parameter::{GAPS, Parameter, SHARE, SLOWDOWN, Values};
 use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::PRIORITY;
 use protocol::operation::Share;
 use protocol::time::Time;
 
-pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE];
+pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE, SLOWDOWN];
 
 /// Highest priority first; see the head of this file.
 #[derive(Debug, Default)]

@@ -62,7 +62,7 @@ mod class;
 mod expectation;
 mod order;
 
-use crate::parameter::{CRITICAL_ABOVE, GAPS, Parameter, SHARE, Values, parameter};
+use crate::parameter::{CRITICAL_ABOVE, GAPS, Parameter, SHARE, SLOWDOWN, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Linger, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
@@ -127,6 +127,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
         "accepted for old scripts, without effect: a repeating pattern (1) is always learnt"),
     GAPS,
     SHARE,
+    SLOWDOWN,
 ];
 
 /// The number of the only method of learning.

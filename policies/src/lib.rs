@@ -59,6 +59,7 @@ mod resolve;
 mod round_robin;
 mod runtime_accounting;
 mod sched_entity;
+mod shares;
 mod slice;
 mod slo;
 mod spup;

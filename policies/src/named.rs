@@ -94,7 +94,10 @@ mod tests {
         };
         assert!(refused("FIFO", &[]).starts_with("no policy \"FIFO\" in this build (it contains HPF"));
         let error = refused("hpf", &[("slack", 5.0)]);
-        assert_eq!(error, "policy HPF: no parameter \"slack\": this policy has gaps, share-percent");
+        assert_eq!(
+            error,
+            "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent"
+        );
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub(crate) const GAPS: Parameter = parameter!("gaps" in (0.0, 1.0), default 1.0,
 pub(crate) const SHARE: Parameter = parameter!("share-percent" in (0.0, 75.0), default 0.0,
     "percent of the compute units on which the work in flight of an outranked entity goes on at level 3; 0: it is evicted");
 
+/// The bound within which the share is found, for the policies that have [`SHARE`].
+pub(crate) const SLOWDOWN: Parameter = parameter!("slowdown-percent" in (0.0, 100.0), default 5.0,
+    "the share is lowered while requests of the urgent entity take more than this longer than without a share; 0: the share is fixed");
+
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Values {
@@ -125,6 +129,13 @@ impl Values {
     /// Returns the value of [`SHARE`].
     pub(crate) fn share(&self) -> Share {
         Share::of_percent(self.get(SHARE.name))
+    }
+
+    /// Returns the value of [`SLOWDOWN`] as a part; `None` if the share is fixed, or there is none, or the policy has no
+    /// such parameter.
+    pub(crate) fn slowdown(&self) -> Option<f64> {
+        let slowdown = self.parameters.contains(&SLOWDOWN).then(|| self.get(SLOWDOWN.name) / 100.0);
+        slowdown.filter(|slowdown| *slowdown > 0.0 && self.share() != Share::NONE)
     }
 
     /// Returns all parameters, in the order of the row.

@@ -93,12 +93,14 @@ struct Hold {
     reason: Reason,
     /// The share that its work in flight keeps.
     share: Share,
+    /// The entity that outranks it.
+    rival: Option<usize>,
 }
 
 impl From<Reason> for Hold {
     /// A hold that leaves no share.
     fn from(reason: Reason) -> Self {
-        Self { reason, share: Share::NONE }
+        Self { reason, share: Share::NONE, rival: None }
     }
 }
 
@@ -122,12 +124,16 @@ pub(crate) struct Resolver {
     jobs: Jobs,
     /// The members of a job that have work.
     together: Vec<usize>,
+    /// For each outranked entity the one that it is suspended for.
+    rivals: Vec<Option<usize>>,
 }
 
 impl Resolver {
     /// Writes the permission of each entity.
     pub fn resolve(&mut self, ranked: &Ranked<'_>, permits: &mut [Permit]) {
         let all = ranked.entities.all();
+        self.rivals.clear();
+        self.rivals.resize(all.len(), None);
         self.note_ceilings(ranked);
         self.claims.clear();
         self.claims.resize(ranked.rules.len(), None);
@@ -157,13 +163,21 @@ impl Resolver {
         self.taken.clear();
         self.taken.resize(all.len(), false);
         order.iter().for_each(|&index| self.taken[index] = true);
-        for (index, entity) in all.iter().enumerate().filter(|(index, _)| !self.taken[*index]) {
+        for (index, entity) in all.iter().enumerate() {
+            if self.taken[index] {
+                continue;
+            }
             let blocked =
                 if executes(entity) { self.held(ranked, index) } else { Some(Reason::NoExecute.into()) };
-            permits[index] = self.permit(ranked, index, blocked);
+            self.enter(ranked, index, blocked, permits);
         }
         self.hold_idle_members(ranked, permits);
         self.order = order;
+    }
+
+    /// Returns for each outranked entity of the last resolution the one that it is suspended for.
+    pub fn rivals(&self) -> &[Option<usize>] {
+        &self.rivals
     }
 
     /// Takes the entities that the filter admits, in this order. Each runs unless one that was taken before
@@ -189,7 +203,7 @@ impl Resolver {
         if blocked.is_none() {
             self.claim(ranked, index);
         }
-        permits[index] = self.permit(ranked, index, blocked);
+        self.enter(ranked, index, blocked, permits);
     }
 
     /// Does the same where some entities use devices of several policies.
@@ -201,7 +215,7 @@ impl Resolver {
         // An entity that was taken later may outrank an earlier one on another device.
         for &index in order.iter().filter(|&&index| spans(index)) {
             if permits[index].run {
-                permits[index] = self.permit(ranked, index, self.blocked(ranked, index));
+                self.enter(ranked, index, self.blocked(ranked, index), permits);
             }
         }
         self.claims.fill(None);
@@ -226,7 +240,7 @@ impl Resolver {
         let stopped = together.iter().copied().find(|&index| self.held(ranked, index).is_some());
         let other = stopped.map(|other| Reason::Job { pid: ranked.entities.all()[other].pid }.into());
         for &index in &together {
-            permits[index] = self.permit(ranked, index, self.held(ranked, index).or(other));
+            self.enter(ranked, index, self.held(ranked, index).or(other), permits);
         }
         if stopped.is_none() {
             together.iter().for_each(|&index| self.claim(ranked, index));
@@ -331,8 +345,14 @@ impl Resolver {
             let queue = ranked.on(holder, used).0.lead.unwrap_or(rival.lead);
             let by = Rival { pid: rival.pid, queue, device, reason: reason(holder) };
             let reason = Reason::Outranked { by, own: reason(index) };
-            Hold { reason, share: share.unwrap_or_default() }
+            Hold { reason, share: share.unwrap_or_default(), rival: Some(holder) }
         })
+    }
+
+    /// Enters the permission of an entity, given what keeps it from running.
+    fn enter(&mut self, ranked: &Ranked<'_>, index: usize, blocked: Option<Hold>, permits: &mut [Permit]) {
+        self.rivals[index] = blocked.and_then(|hold| hold.rival);
+        permits[index] = self.permit(ranked, index, blocked);
     }
 
     fn permit(&self, ranked: &Ranked<'_>, index: usize, blocked: Option<Hold>) -> Permit {
@@ -353,7 +373,7 @@ impl Resolver {
         };
         let windows = uses.iter().map(|used| ranked.on(index, used).0.window);
         let window = windows.min().filter(|_| limit).unwrap_or_default();
-        let Hold { reason, share } = blocked.unwrap_or(free.into());
+        let Hold { reason, share, .. } = blocked.unwrap_or(free.into());
         Permit { run: blocked.is_none(), limit, window, share, reason }
     }
 }

@@ -138,8 +138,8 @@ impl Course {
 
     fn counters(&self) -> Vec<u64> {
         let counters = self.engine.counters().next().unwrap().1;
-        assert!(counters.iter().all(|(name, _)| name.starts_with("gaps")), "{counters:?}");
-        counters.into_iter().map(|(_, count)| count).collect()
+        let gaps = counters.into_iter().filter(|(name, _)| name.starts_with("gaps"));
+        gaps.map(|(_, count)| count).collect()
     }
 }
 

@@ -182,7 +182,7 @@ pub(crate) mod tests {
     use protocol::control::PolicyOrder;
     use protocol::hint::{ProcessHints, QueueHints};
     use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-    use protocol::operation::{Permit, Share, Window};
+    use protocol::operation::Permit;
     use protocol::status::{Activity, Counts, QueueStatus};
     use protocol::time::Time;
 
@@ -207,8 +207,7 @@ pub(crate) mod tests {
     }
 
     pub fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
-        let permit =
-            Permit { run, limit: true, window: Window::OWN, share: Share::NONE, reason: Reason::Unrivalled };
+        let permit = Permit { run, ..Permit::running(true, Reason::Unrivalled) };
         let (client, reason) = (ClientId(u64::from(pid)), reason.to_owned());
         Client {
             client,

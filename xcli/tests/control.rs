@@ -209,7 +209,10 @@ fn policies_are_set_with_both_syntaxes() {
     asked();
     is_usage(&dir, &["policy", "set", "FIFO"], "no policy \"FIFO\" in this build (it contains HPF");
     for (line, sentence) in [
-        ("HPF --slack-ms 5", "policy HPF: no parameter \"slack-ms\": this policy has gaps, share-percent"),
+        (
+            "HPF --slack-ms 5",
+            "policy HPF: no parameter \"slack-ms\": this policy has gaps, share-percent, slowdown-percent",
+        ),
         ("EDF --slack 5", "unexpected argument '--slack'"),
         ("EDF --slack-ms five", "invalid value 'five' for '--slack-ms <VALUE>'"),
         ("EDF --slack-ms -1", "policy EDF: slack-ms \"-1\" is not a number in 0.."),

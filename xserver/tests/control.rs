@@ -73,7 +73,10 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
     assert!(why.starts_with("no policy \"FIFO\" in this build (it contains HPF"), "{why}");
     let wrong = PolicyOrder { values: [("slack".to_owned(), 1.0)].into(), ..ruling("HPF", None) };
     let why = refused(&server, &Request::SetPolicy(wrong));
-    assert_eq!(why, "policy HPF: no parameter \"slack\": this policy has gaps, share-percent");
+    assert_eq!(
+        why,
+        "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent"
+    );
     assert_eq!(server.list().server.policy, last.name, "a refused request has no effect");
 }
 

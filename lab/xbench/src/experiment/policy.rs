@@ -81,7 +81,10 @@ mod tests {
         for wrong in ["UP +window=16", "UP +window=8/16", "UP +window=0/0", "UP +window=a/b"] {
             assert!(error(wrong).contains("two numbers"), "{wrong}");
         }
-        assert_eq!(error("HPF x=1"), "HPF: no parameter \"x\": this policy has gaps, share-percent");
+        assert_eq!(
+            error("HPF x=1"),
+            "HPF: no parameter \"x\": this policy has gaps, share-percent, slowdown-percent"
+        );
         assert_eq!(error("HPF x"), "\"x\" is not a name=number");
         assert_eq!(error("HPF +hints"), "+hints: a policy can be followed by +hint and +window=T/B");
     }
