@@ -37,11 +37,13 @@ pub(crate) const GAPS: Parameter = parameter!("gaps" in (0.0, 1.0), default 1.0,
 
 /// The share that outranked work keeps, for the policies by priority that have no slices.
 pub(crate) const SHARE: Parameter = parameter!("share-percent" in (0.0, 75.0), default 0.0,
-    "percent of the compute units on which the work in flight of an outranked entity goes on at level 3; 0: it is evicted");
+    "percent of the compute units on which the work in flight of an outranked entity goes on at level 3; \
+     0: it is evicted");
 
 /// The bound within which the share is found, for the policies that have [`SHARE`].
 pub(crate) const SLOWDOWN: Parameter = parameter!("slowdown-percent" in (0.0, 100.0), default 5.0,
-    "the share is lowered while requests of the urgent entity take more than this longer than without a share; 0: the share is fixed");
+    "the share is lowered while requests of the urgent entity take more than this longer than without a share; \
+     0: the share is fixed");
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]

@@ -328,6 +328,7 @@ fn word_of_a_suspended_client_has_the_share() {
     let words = |fixture: &mut Fixture, percent: f64| {
         let mut choice = Choice::new(registry::DEFAULT);
         choice.values.set("share-percent", percent).unwrap();
+        choice.values.set("slowdown-percent", 0.0).unwrap();
         fixture.core.set_policy(None, choice).unwrap();
         fixture.step();
         [0, 1].map(|client| fixture.page(client).permission.get())
