@@ -13,6 +13,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::Duration;
+use xqueue::Done;
 
 /// The place of one queue's state for the server. It is never freed ([`QueueSlot::tag`]).
 #[derive(Debug)]
@@ -154,11 +155,13 @@ impl ServerLink {
         }
     }
 
-    /// Reports since when a queue has nothing pending and nothing in flight, and the device time of its commands.
-    pub(crate) fn turned_idle(&self, slot: &QueueSlot, since: Time, worked: Duration) {
+    /// Reports since when a queue has nothing pending and nothing in flight, and what it has done.
+    pub(crate) fn turned_idle(&self, slot: &QueueSlot, since: Time, done: Done) {
         let Some(slot) = slot.get() else { return };
         // Before the activity, because of which the server may look. The agent may have stored a later value.
-        slot.worked_ns.fetch_max(nanos(worked), Ordering::Relaxed);
+        slot.worked_ns.fetch_max(nanos(done.worked), Ordering::Relaxed);
+        slot.direct.fetch_max(done.direct, Ordering::Relaxed);
+        slot.deferred.fetch_max(done.deferred, Ordering::Relaxed);
         // The server is notified behind brief work as well: it may have read the slot when that counted as ready.
         if self.write(slot, Activity::Idle { since: Some(self.to_server(since)) }) & EVENT_IDLE != 0 {
             self.server.notify();
@@ -195,28 +198,34 @@ mod tests {
         assert!(
             matches!(activity(), Activity::Ready { since: ahead } if ahead > since.after(xqueue::GRACE / 2))
         );
-        link.turned_idle(&queue, since, Duration::ZERO);
+        link.turned_idle(&queue, since, Done::default());
         assert_eq!(activity(), Activity::Idle { since: Some(since) });
         // More work comes when the brief work counts already, and before.
         link.turned_ready_briefly(&queue, Duration::ZERO);
         let counts = activity();
         link.turned_ready(&queue);
         assert_eq!(activity(), counts);
-        link.turned_idle(&queue, since, Duration::ZERO);
+        link.turned_idle(&queue, since, Done::default());
         link.turned_ready_briefly(&queue, Duration::from_secs(3600));
         link.turned_ready(&queue);
         assert!(matches!(activity(), Activity::Ready { since } if since <= link.now()));
     }
 
     #[test]
-    fn queue_that_turns_idle_says_how_long_the_device_worked_for_it() {
+    fn queue_that_turns_idle_says_what_it_has_done() {
         let (queue, slot, link) = (QueueSlot::new(), slot(), ServerLink::new());
-        link.turned_idle(&queue, Time(1), Duration::from_nanos(7));
+        let done = |number: u64| Done {
+            direct: number,
+            deferred: 10 * number,
+            worked: Duration::from_nanos(100 * number),
+        };
+        let seen = || [&slot.direct, &slot.deferred, &slot.worked_ns].map(|word| word.load(Ordering::SeqCst));
+        link.turned_idle(&queue, Time(1), done(7));
         queue.set(Some(slot));
         link.turned_ready(&queue);
-        assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 0);
-        link.turned_idle(&queue, Time(1), Duration::from_nanos(9));
-        link.turned_idle(&queue, Time(2), Duration::from_nanos(8));
-        assert_eq!(slot.worked_ns.load(Ordering::SeqCst), 9, "the agent can have stored what was later");
+        assert_eq!(seen(), [0; 3]);
+        link.turned_idle(&queue, Time(1), done(9));
+        link.turned_idle(&queue, Time(2), done(8));
+        assert_eq!(seen(), [9, 90, 900], "the agent can have stored what was later");
     }
 }

@@ -9,7 +9,7 @@ use policies::registry::Row;
 use protocol::hint::ProcessHints;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use xqueue::Observer;
+use xqueue::{Done, Observer};
 
 /// The decider on which queues run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -142,9 +142,9 @@ impl Observer for Shared {
         unsafe { self.activity_changed(tag, ServerLink::turned_ready) }
     }
 
-    fn turned_idle(&self, _: xqueue::QueueId, tag: usize, since: Instant, worked: Duration) {
+    fn turned_idle(&self, _: xqueue::QueueId, tag: usize, since: Instant, done: Done) {
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), worked)) }
+        unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), done)) }
     }
 
     /// The local policy looks at the queues themselves, which do not tell.

@@ -37,6 +37,9 @@ pub struct SchedEntity {
     pub floor: Priority,
     /// The highest priority of its queues, to which its own can rise.
     pub ceiling: Priority,
+    /// The number of launches of its queues when one of them turned ready or idle last. It also falls: a queue that
+    /// is gone does not count.
+    pub launched: u64,
     /// The hints about its process.
     pub process: ProcessHints,
     /// The time for which a queue still counts as ready after it has turned idle.
@@ -175,6 +178,7 @@ impl Gathering<'_> {
         let mut ready = false;
         let mut since = self.now;
         let mut range: Option<(Priority, Priority)> = None;
+        let mut launched = 0u64;
         let (mut lead, mut idle_lead) = (None, None);
         for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
             let ready_since = self.ready_since(queue.activity, linger);
@@ -184,6 +188,7 @@ impl Gathering<'_> {
                 raise(&mut lead, queue);
             }
             raise(&mut idle_lead, queue);
+            launched = launched.saturating_add(queue.counts.direct).saturating_add(queue.counts.deferred);
             let (floor, ceiling) = range.unwrap_or((queue.priority, queue.priority));
             range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
             self.note_use(first_use, queue.device, ready_since.is_some());
@@ -210,6 +215,7 @@ impl Gathering<'_> {
             lead,
             floor,
             ceiling,
+            launched,
             process,
             linger,
             running: false,

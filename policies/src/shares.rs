@@ -7,7 +7,8 @@
 //! # Requests
 //! A request is a busy period: it begins when the entity turns ready out of idleness and ends when it turns idle, which is
 //! known once its linger is over. Its length is the time from its first work to its last, so the linger behind it does not
-//! count, but a gap inside it does. It counts as a sample if
+//! count, but a gap inside it does. Several requests that come close together are one busy period, the longer the more
+//! there are, so the sample is its length divided by the launches in it. It counts if
 //!
 //! * another entity with work was suspended under it from the beginning, with the share that was in force;
 //! * the entity itself was never suspended meanwhile;
@@ -38,6 +39,7 @@ use crate::per_entity::PerEntity;
 use crate::sched_entity::SchedEntity;
 use protocol::operation::{Permit, Share};
 use protocol::time::Time;
+use std::time::Duration;
 
 /// The samples of a comparison, and the baselines that are kept.
 const KEPT: usize = 32;
@@ -116,7 +118,7 @@ impl Shares {
             let Some(rival) = rivals[index].filter(|_| entities[index].working) else { continue };
             let watch = &mut watches[rival];
             let share = watch.share();
-            // Work that comes later has nothing in flight, and slows nobody down.
+            // Work that comes later has not slowed all of the request.
             if let Seen::Request(request) = &mut watch.seen {
                 request.has_victim |= request.is_new && permit.share == share;
             }
@@ -163,6 +165,8 @@ enum Seen {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     began: Time,
+    /// [`SchedEntity::launched`] at that time.
+    launched: u64,
     /// The time since which the entity was ready at the last decision.
     since: Time,
     /// True until the end of the decision that saw it first.
@@ -204,11 +208,17 @@ impl Watch {
             Seen::Request(request) => {
                 let valid = request.counts && request.has_victim && !request.missed;
                 let end = entity.idle_since.filter(|end| valid && *end > request.began);
-                self.end(end.map(|end| end.since(request.began).as_nanos()), slowdown, &mut counts);
+                let commands = entity.launched.saturating_sub(request.launched);
+                self.end(
+                    end.map(|end| time_of_each(end.since(request.began), commands)),
+                    slowdown,
+                    &mut counts,
+                );
                 Seen::Idle { missed: false }
             }
             seen if entity.ready => Seen::Request(Request {
                 began: since,
+                launched: entity.launched,
                 since,
                 is_new: true,
                 missed: false,
@@ -222,8 +232,7 @@ impl Watch {
     }
 
     /// Ends a request, with its length if that counts.
-    fn end(&mut self, length: Option<u128>, slowdown: f64, counts: &mut ShareCounts) {
-        let length = length.map(|length| u64::try_from(length).unwrap_or(u64::MAX));
+    fn end(&mut self, length: Option<u64>, slowdown: f64, counts: &mut ShareCounts) {
         if length.is_some() || self.learner.is_some() {
             self.learner.get_or_insert_default().end(length, slowdown, counts);
         }
@@ -238,7 +247,13 @@ impl Watch {
     }
 }
 
-/// The newest lengths of requests, in nanoseconds.
+/// Returns the sample of a busy period, in picoseconds a launch, or for all of it if none was counted.
+fn time_of_each(length: Duration, launches: u64) -> u64 {
+    let picoseconds = length.as_nanos().saturating_mul(1_000) / u128::from(launches.max(1));
+    u64::try_from(picoseconds).unwrap_or(u64::MAX)
+}
+
+/// The newest samples.
 #[derive(Debug, Clone, Copy, Default)]
 struct Samples {
     kept: [u64; KEPT],

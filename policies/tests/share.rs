@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use protocol::ids::DeviceId;
 use protocol::operation::{Reason, Share};
 use protocol::policy::PolicyKind;
-use protocol::status::{Activity, QueueStatus};
+use protocol::status::{Activity, Counts, QueueStatus};
 use protocol::time::Time;
 
 const MS: u64 = 1_000_000;
@@ -20,7 +20,7 @@ fn hpf(parameters: &[(&str, f64)]) -> Choice {
     choice
 }
 
-/// An urgent queue with a request of 1 ms every 5 ms, beside a low one that always has work. A share slows requests.
+/// An urgent queue with a request of 1 ms every 10 ms, beside a low one that always has work. A share slows requests.
 struct Play {
     engine: Engine,
     now: u64,
@@ -32,12 +32,26 @@ struct Play {
     late: bool,
     /// True if the end of requests may be missed.
     unheard: bool,
+    /// True if a chance number of requests comes at once, so that one busy period has them all.
+    at_once: bool,
+    random: u64,
+    launched: u64,
 }
 
 impl Play {
     fn new(cost: f64, parameters: &[(&str, f64)]) -> Self {
         let engine = Engine::new(hpf(parameters), Engine::LINGER);
-        Self { engine, now: 1_000 * MS, cost, low: true, late: false, unheard: false }
+        Self {
+            engine,
+            now: 1_000 * MS,
+            cost,
+            low: true,
+            late: false,
+            unheard: false,
+            at_once: false,
+            random: 1,
+            launched: 0,
+        }
     }
 
     /// Decides, and returns the share of the low queue and true if it runs.
@@ -45,7 +59,8 @@ impl Play {
         let low = Activity::Ready { since: Time(100) };
         let low = if self.low { low } else { Activity::Idle { since: None } };
         let low = QueueStatus { activity: low, ..queue(1, 1, 0, true) };
-        let high = QueueStatus { activity: high, ..queue(1, 1, 9, false) };
+        let counts = Counts { direct: self.launched, ..Counts::default() };
+        let high = QueueStatus { activity: high, counts, ..queue(1, 1, 9, false) };
         let status = global(vec![gang(1, vec![low]), gang(2, vec![high])]);
         let operations = self.engine.decide(&status, Time(self.now)).operations;
         assert_eq!(operations[1].permit.share, Share::NONE, "it runs");
@@ -60,7 +75,9 @@ impl Play {
         let (share, runs) = self.decide(ready);
         assert!(!runs);
         let slowed = if self.low { self.cost * f64::from(share) / 64.0 } else { 0.0 };
-        let end = start + (MS as f64 * (1.0 + slowed)) as u64;
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let requests = if self.at_once { 1 + (self.random >> 33) % 8 } else { 2 };
+        let end = start + (requests as f64 * (MS / 2) as f64 * (1.0 + slowed)) as u64;
         self.low |= self.late;
         for quarter in 1..4 {
             self.now = start + (end - start) * quarter / 4;
@@ -70,12 +87,13 @@ impl Play {
             self.engine.note_unheard(1);
         }
         self.now = end;
+        self.launched += 100 * requests;
         let idle = Activity::Idle { since: Some(Time(end)) };
         let (lingering, runs) = self.decide(idle);
         assert!(runs || lingering == share);
         self.now = end + Engine::LINGER.as_nanos() as u64;
         assert_eq!(self.decide(idle), (0, true));
-        self.now = start + 5 * MS;
+        self.now = start + 10 * MS;
         share
     }
 
@@ -108,6 +126,17 @@ fn largest_share_within_the_bound_is_found() {
             assert_eq!(count(units) + count(0), 400, "the others are baselines");
             assert_eq!(play.counters(), [(units.ilog2() - 2).into(), 0, u64::from(units) * 100 / 64]);
         }
+    }
+}
+
+#[test]
+fn number_of_requests_in_a_busy_period_does_not_matter() {
+    for (cost, units) in [(0.02, 32), (0.14, 16), (2.0, 0)] {
+        let mut play = Play { at_once: true, ..Play::new(cost, &[("share-percent", 50.0)]) };
+        play.requests(3_000);
+        let last = play.requests(400);
+        let count = last.iter().filter(|share| **share == units).count();
+        assert!(count >= 290, "cost {cost}: {last:?}");
     }
 }
 
@@ -146,7 +175,7 @@ fn requests_without_a_victim_do_not_count() {
     let settings: [(Setting, bool); 4] = [
         (|_| {}, true),
         (|play| play.low = false, false),
-        // What comes during a request has nothing in flight.
+        // What comes during a request has not slowed all of it.
         (|play| play.late = true, false),
         (|play| play.unheard = true, false),
     ];

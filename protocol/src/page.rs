@@ -123,9 +123,10 @@ pub struct Slot {
     pub pending: AtomicU64,
     /// Commands launched and not completed.
     pub in_flight: AtomicU64,
-    /// Launches by the submitting thread itself.
+    /// Launches by the submitting thread itself; only grows. Up to date whenever the queue turns idle (older clients: as
+    /// recent as the other counters).
     pub direct: AtomicU64,
-    /// Launches of deferred commands.
+    /// Launches of deferred commands; only grows, and as recent as `direct`.
     pub deferred: AtomicU64,
     /// Number of suspensions.
     pub suspensions: AtomicU64,

@@ -178,6 +178,15 @@ impl Queues {
         Ok(())
     }
 
+    /// Sets the counters of a queue.
+    ///
+    /// # Errors
+    /// The queue does not exist.
+    pub fn set_counts(&mut self, queue: QueueId, counts: Counts) -> Result<(), StatusError> {
+        self.queue_mut(queue)?.counts = counts;
+        Ok(())
+    }
+
     /// Sets the requested level of a queue.
     ///
     /// # Errors

@@ -104,6 +104,17 @@ pub trait HwCommand: Send {
     fn name(&self) -> &str;
 }
 
+/// What a queue has done when it turns idle; see the fields of [`crate::Stats`] with these names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Done {
+    /// Launches by submitting threads.
+    pub direct: u64,
+    /// Deferred commands.
+    pub deferred: u64,
+    /// The device time of the completed commands, as far as it is known.
+    pub worked: Duration,
+}
+
 /// A listener that is notified when queues turn ready or idle.
 ///
 /// Both methods are called under the locks of the queue, one at a time for one queue and in the order of the
@@ -116,8 +127,8 @@ pub trait Observer: Send + Sync {
     fn turned_ready(&self, queue: QueueId, tag: usize);
     /// Notes that the queue has proved to have nothing pending and nothing in flight. `since`: the time from
     /// which on it counts as idle. That is earlier than now after a brief command that completed before it
-    /// counted. `worked`: [`crate::Stats::worked`].
-    fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, worked: Duration);
+    /// counted.
+    fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done);
     /// Returns true if the observer tells brief work from other work. Called before
     /// [`Observer::turned_ready_briefly`], each time.
     fn counts_brief(&self) -> bool {
@@ -138,5 +149,5 @@ pub struct NullObserver;
 
 impl Observer for NullObserver {
     fn turned_ready(&self, _: QueueId, _: usize) {}
-    fn turned_idle(&self, _: QueueId, _: usize, _: Instant, _: Duration) {}
+    fn turned_idle(&self, _: QueueId, _: usize, _: Instant, _: Done) {}
 }

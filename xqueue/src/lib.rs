@@ -61,7 +61,7 @@
 //!     fn turned_ready(&self, _: QueueId, _tag: usize) {
 //!         self.0.fetch_add(1, Ordering::Relaxed);
 //!     }
-//!     fn turned_idle(&self, _: QueueId, _tag: usize, _since: Instant, _worked: Duration) {
+//!     fn turned_idle(&self, _: QueueId, _tag: usize, _since: Instant, _done: Done) {
 //!         self.0.fetch_sub(1, Ordering::Relaxed);
 //!     }
 //! }
@@ -157,7 +157,7 @@ mod threads;
 pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};
 pub use domain::{Domain, Outstanding, Snapshot};
 pub use error::{HwError, HwResult, SubmitError, hw_result};
-pub use hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver, Observer};
+pub use hw::{CostKey, Done, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver, Observer};
 pub use ids::{DeviceId, OrderClass, QueueId, Ticket};
 pub use path::control::{ResumeFlags, SuspendFlags};
 pub use path::direct::Direct;

@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use xqueue::{
-    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, GRACE, Observer, Permission, QueueConfig,
+    CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Done, GRACE, Observer, Permission, QueueConfig,
     QueueId, XQueue,
 };
 
@@ -28,7 +28,7 @@ impl Observer for Seen {
     fn turned_ready(&self, _: QueueId, _: usize) {
         self.1.lock().push(Told::Ready);
     }
-    fn turned_idle(&self, _: QueueId, _: usize, since: Instant, _: Duration) {
+    fn turned_idle(&self, _: QueueId, _: usize, since: Instant, _: Done) {
         self.1.lock().push(Told::Idle);
         *self.2.lock() = Some(since);
         self.3.lock().push(Instant::now());

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use sim::{Bed, unlimited, until, within};
 use xqueue::{
-    Bounds, CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Footprint, HwError, HwQueue, Observer,
-    Permission, QueueConfig, QueueId, ResumeFlags, Scope, SubmitError, SuspendFlags, TestMode, Ticket,
+    Bounds, CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Done, Footprint, HwError, HwQueue,
+    Observer, Permission, QueueConfig, QueueId, ResumeFlags, Scope, SubmitError, SuspendFlags, TestMode,
+    Ticket,
 };
 
 #[test]
@@ -335,7 +336,7 @@ impl Observer for Seen {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, true));
     }
-    fn turned_idle(&self, queue: QueueId, tag: usize, _: Instant, _: Duration) {
+    fn turned_idle(&self, queue: QueueId, tag: usize, _: Instant, _: Done) {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, false));
     }

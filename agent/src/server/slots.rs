@@ -161,11 +161,11 @@ impl SlotTable {
             let slot = pages.slot(entry.index);
             slot.pending.store(stats.pending as u64, Ordering::Relaxed);
             slot.in_flight.store(stats.in_flight, Ordering::Relaxed);
-            slot.direct.store(stats.direct, Ordering::Relaxed);
-            slot.deferred.store(stats.deferred, Ordering::Relaxed);
             slot.suspensions.store(stats.suspensions, Ordering::Relaxed);
             slot.suspended_ns.store(nanos(stats.suspended), Ordering::Relaxed);
-            // A thread that turns the queue idle may have stored a later value.
+            // A thread that turns the queue idle may have stored later values.
+            slot.direct.fetch_max(stats.direct, Ordering::Relaxed);
+            slot.deferred.fetch_max(stats.deferred, Ordering::Relaxed);
             slot.worked_ns.fetch_max(nanos(stats.worked), Ordering::Relaxed);
             completed += stats.completed;
             busy = busy.max(entry.queue.busy_for());

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::HwResult;
-use crate::hw::CostKey;
+use crate::hw::{CostKey, Done};
 use crate::ids::{OrderClass, Ticket};
 use crate::state::flight::CompletionSnapshot;
 use crate::state::queue::{Completion, DeviceWait, XQueue};
@@ -252,7 +252,8 @@ impl XQueue {
             self.state.asks.store(accounting.preludes.is_open(), Ordering::Relaxed);
             drop(accounting);
             let worked = self.hot.flight.worked.completed();
-            self.core.observer.turned_idle(self.id, self.tag, since, worked);
+            let done = Done { direct: self.direct_launches(), deferred: pending.appended, worked };
+            self.core.observer.turned_idle(self.id, self.tag, since, done);
         }
         drop(pending);
     }

@@ -347,9 +347,16 @@ impl XQueue {
         HwError::from_code(self.sticky.load(Ordering::Acquire))
     }
 
+    /// Returns the number of launches by submitting threads, failed ones included.
+    pub(crate) fn direct_launches(&self) -> u64 {
+        // First, so that no deferred launch counts as a direct one.
+        let deferred = self.hot.deferred_launched.load(Ordering::Acquire);
+        self.hot.flight.launched().saturating_sub(deferred) + self.direct_failed.load(Ordering::Relaxed)
+    }
+
     /// Returns the counters and the state of the queue.
     pub fn stats(&self) -> Stats {
-        let deferred_launched = self.hot.deferred_launched.load(Ordering::Acquire);
+        let direct = self.direct_launches();
         let in_flight = self.hot.flight.in_flight();
         let (pending, deferred) = {
             let pending = self.pending.lock();
@@ -358,7 +365,7 @@ impl XQueue {
         let launched = self.hot.flight.launched();
         let (suspensions, suspended) = self.accounting.lock().suspended();
         Stats {
-            direct: launched.saturating_sub(deferred_launched) + self.direct_failed.load(Ordering::Relaxed),
+            direct,
             deferred,
             forced: self.hot.flight.unordered(),
             launched,

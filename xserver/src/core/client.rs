@@ -169,6 +169,8 @@ impl<P: ClientPage> ClientState<P> {
                     }
                 };
                 changed = true;
+                // The gang and the slots have the same queues.
+                let _ = queues.set_counts(slot.queue, self.page.counts(slot.index));
                 if !self.yielded {
                     // The gang and the slots have the same queues.
                     let _ = queues.set_activity(slot.queue, slot.activity);
