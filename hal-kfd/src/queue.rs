@@ -55,6 +55,12 @@ impl Queue {
         is_compute(self.queue_type)
     }
 
+    /// Returns true if the driver is known to have the wanted mask. While the queue is evicted the mask does not matter,
+    /// and its failure must not count as that of the eviction.
+    pub(crate) fn is_limit_settled(&self) -> bool {
+        self.arbiter.held() || self.limit.is_settled()
+    }
+
     /// Removes all reasons to evict the queue, and its limit.
     pub(crate) fn release(&mut self) {
         self.arbiter.restore();

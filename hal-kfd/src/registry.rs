@@ -491,7 +491,7 @@ impl Inner {
         let merges = self.mechanism.merges();
         self.ids(|queue| {
             let unknown = self.mechanism.state(queue).is_none() && (!merges || queue.arbiter.has_pending());
-            unknown || !queue.limit.is_settled()
+            unknown || !queue.is_limit_settled()
         })
     }
 
@@ -501,11 +501,11 @@ impl Inner {
         let mut queues: Vec<&mut Queue> =
             self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
         queues.sort_by_key(|queue| ids.iter().position(|id| *id == queue.id));
-        // A limit is removed while the queue is off the hardware, where it costs nothing.
+        // First, because a limit is removed while the queue is still off the hardware.
         limit::apply(&*self.kernel, &mut queues, &mut outcome);
         self.mechanism.apply(&*self.kernel, &mut queues, &mut outcome);
         for queue in queues {
-            match self.mechanism.state(queue).filter(|_| queue.limit.is_settled()) {
+            match self.mechanism.state(queue).filter(|_| queue.is_limit_settled()) {
                 Some(_) => outcome.queues += 1,
                 None => outcome.unsettled += 1,
             }

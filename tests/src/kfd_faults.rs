@@ -11,6 +11,7 @@
 mod bed;
 mod hang;
 mod random;
+mod share;
 mod soak;
 mod two;
 
@@ -45,6 +46,18 @@ const CASES: &[(&str, Case)] = &[
     ("a release that fails, and xserver SIGKILL", |by, longest| {
         two::case(by, longest, two::release_fails_without_server)
     }),
+    ("share: the program goes on", |by, longest| share::case(by, longest, share::goes_on)),
+    ("share: queues made and destroyed", |by, longest| share::case(by, longest, share::makes)),
+    ("share: fork", |by, longest| share::case(by, longest, share::forks)),
+    ("share: ring filled", |by, longest| share::case(by, longest, share::fills)),
+    ("share: program ends", |by, longest| share::case(by, longest, share::exits)),
+    ("share: program SIGKILL", |by, longest| share::case(by, longest, share::low_killed)),
+    ("share: urgent program SIGKILL", |by, longest| share::case(by, longest, share::urgent_killed)),
+    ("share: xserver SIGKILL", |by, longest| share::case(by, longest, share::server_killed)),
+    ("share: xserver SIGSTOP, SIGCONT", |by, longest| share::case(by, longest, share::server_stopped)),
+    ("share: it comes and goes", |by, longest| share::case(by, longest, share::comes_and_goes)),
+    ("share: requests fail once", |by, longest| share::case(by, longest, share::fails_once)),
+    ("share: masks fail for good", |by, longest| share::case(by, longest, share::fails)),
     ("a queue that does not come off", hang::case),
     ("ioctls fail once", random::fails_once),
     ("ioctls fail and fail again", random::fails_again),

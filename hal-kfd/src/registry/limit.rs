@@ -101,12 +101,12 @@ impl Registry {
     }
 }
 
-/// Sends the wanted masks of these queues.
+/// Sends the wanted masks of those of these queues that are not evicted.
 pub(super) fn apply(kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
     let mut lost = BTreeSet::new();
     for queue in queues {
         for _ in 0..ATTEMPTS {
-            if lost.contains(&queue.gpu_id) {
+            if lost.contains(&queue.gpu_id) || queue.arbiter.held() {
                 break;
             }
             let Some(mask) = queue.limit.next(&queue.cu_mask) else { break };
@@ -232,7 +232,7 @@ mod tests {
             assert_eq!(bench.kernel.asked(), [SET, SET]);
             assert_eq!(bench.registry.refuses_limits(), Some(Errno(errno)));
             assert_eq!(bench.registry.given_up(), None, "evictions go on");
-            // The caller evicts instead.
+            // The caller evicts instead, whatever becomes of the masks.
             assert_eq!(bench.evict().queues, 2);
             assert!(ids.iter().all(|id| !bench.kernel.runs(*id)));
             bench.kernel.asked();
@@ -266,6 +266,24 @@ mod tests {
         assert_eq!(limit(&bench), None);
         assert_eq!(bench.registry.refuses_limits(), Some(Errno(libc::EIO)));
         bench.registry.restore(GPU);
+        assert_eq!(bench.kernel.mask(id), ALL);
+    }
+
+    #[test]
+    fn masks_that_fail_keep_nothing_from_being_evicted() {
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let id = bench.compute(3);
+        // Limiting and the removal of the limit: each fails three times, and an update behind it succeeds.
+        bench.kernel.fail([EIO, EIO, EIO, None, EIO, EIO, EIO]);
+        assert_eq!(limit(&bench), None);
+        assert_eq!(bench.registry.restore(GPU).unsettled, 1);
+        bench.kernel.asked();
+        let outcome = bench.evict();
+        assert_eq!((outcome.queues, outcome.unsettled, outcome.error), (1, 0, None));
+        assert_eq!(bench.kernel.asked(), [UPDATE]);
+        assert!(!bench.registry.has_pending());
+        assert_eq!(bench.registry.restore(GPU).unsettled, 0);
+        assert!(bench.kernel.runs(id));
         assert_eq!(bench.kernel.mask(id), ALL);
     }
 

@@ -42,6 +42,8 @@ pub struct HwQueue {
     pub seen: u64,
     /// True while one of its kernels has not ended.
     pub runs: bool,
+    /// The number of compute units that its mask leaves it; none if that is all.
+    pub units: Option<u64>,
     /// `dead` after a reset.
     pub state: String,
 }
@@ -261,6 +263,16 @@ impl Bed {
         Ok(bed)
     }
 
+    /// Sets the server's policy with its parameters, as the arguments of `xcli policy set`.
+    pub fn set_policy(&self, words: &[&str]) -> Outcome<()> {
+        let xcli = product("xcli").map_err(Trouble::Wrong)?;
+        let set = kernel::command(xcli).args(["policy", "set", "-a"]).arg(&self.socket).args(words).output();
+        match set {
+            Ok(set) if set.status.success() => Ok(()),
+            other => wrong(format!("the policy was not set: {other:?}")),
+        }
+    }
+
     /// Programs that are started from now on are held by this one.
     pub fn set_mechanism(&mut self, mechanism: &'static str) {
         self.mechanism = mechanism;
@@ -408,12 +420,29 @@ impl Bed {
         Ok(())
     }
 
-    /// Waits until no queue of anybody's is held, which must not take longer than it may; how long it took since then.
+    /// Waits until every used queue of a program is limited to some of the compute units.
+    pub fn await_limited(&self, program: &Program) -> Outcome<()> {
+        let mut last = Vec::new();
+        await_some(&format!("{} was never limited", program.name), || {
+            last = self.queues(program)?;
+            let mut used = last.iter().filter(|queue| queue.seen > 0).peekable();
+            (used.peek().is_some() && used.all(|queue| queue.units.is_some())).then_some(())
+        })
+        .map_err(|trouble| program.explain(trouble))
+    }
+
+    /// Returns true if a queue of a program is limited.
+    pub fn is_limited(&self, program: &Program) -> bool {
+        self.queues(program).is_some_and(|queues| queues.iter().any(|queue| queue.units.is_some()))
+    }
+
+    /// Waits until no queue of anybody's is held or limited, which must not take longer than it may; how long it took since then.
     pub fn await_none_held(&self, since: Nanos) -> Outcome<Duration> {
         let mut last = Vec::new();
         let took = await_some("queues stay held", || {
             last = self.driver()?;
-            let none = last.iter().all(|(_, queues)| queues.iter().all(|queue| !queue.off));
+            let none =
+                last.iter().all(|(_, queues)| queues.iter().all(|queue| !queue.off && queue.units.is_none()));
             none.then(|| Duration::from_nanos(now() - since))
         })
         .map_err(|trouble| match trouble {
@@ -462,6 +491,7 @@ fn process(value: &Value) -> Option<(u64, Vec<HwQueue>)> {
             read: queue["read"].as_u64()?,
             seen: queue["seen"].as_u64()?,
             runs: queue["outstanding"].as_u64()? > 0,
+            units: queue["compute_units"].as_u64(),
             state: queue["state"].as_str()?.to_owned(),
         })
     });
