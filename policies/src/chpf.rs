@@ -15,7 +15,7 @@
 //! Always set: the owner of a process may change its nice value at any time, and no event tells of it.
 //!
 //! # Parameters, wake-ups
-//! Gaps, the share of suspended work, counters and wake-ups are as under HPF. A program of high nice value can starve as
+//! Gaps, the share of suspended entities, counters and wake-ups are as under HPF. A program of high nice value can starve as
 //! long as another one has work, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::parameter::Values;

@@ -13,7 +13,7 @@
 //! "All devices" are those that this policy rules: a device with a policy of its own is left to that policy.
 //!
 //! # Parameters, wake-ups
-//! Gaps, the share of suspended work, counters and wake-ups are as under HPF. An entity of low priority can starve as
+//! Gaps, the share of suspended entities, counters and wake-ups are as under HPF. An entity of low priority can starve as
 //! long as a higher one has work anywhere, unless `XSCHED_STARVATION_MS` is set.
 //!
 //! [`Priority::NO_EXECUTE`]: protocol::bounds::Priority::NO_EXECUTE

@@ -26,22 +26,22 @@
 //! its devices for a shorter or longer time than 200 µs; `gaps-wrong` if its work came less than 200 µs after
 //! that time, so that to let others in was not worth it.
 //!
-//! # The share of suspended work
-//! With `share-percent` the work in flight of an entity that is outranked goes on at level 3, on this part of the compute
-//! units, and is not evicted. The part is rounded down to 64ths. An entity that is suspended for any other reason than a
-//! more urgent entity has no share, and neither has one behind an entity that `XSCHED_STARVATION_MS` lets run. At levels
-//! 1 and 2 the parameter has no effect.
+//! # The share of suspended entities
+//! With `share-percent` an entity that is outranked is not evicted at level 3. It goes on within its window, on this part of
+//! the compute units, beside the more urgent one. The part is rounded down to 64ths. An entity that is suspended for any other
+//! reason than a more urgent entity has no share, and neither has one behind an entity that `XSCHED_STARVATION_MS` lets
+//! run. At levels 1 and 2 the parameter has no effect.
 //!
-//! A share costs the more urgent entity bandwidth and caches. How large it may be is measured, unless `slowdown-percent` is
-//! 0: it begins with none and goes to a quarter, half and all of `share-percent` while the requests of the urgent entity
+//! A share costs the more urgent entity compute units, bandwidth and caches: little where its kernels are long, much where
+//! they are short. How large it may be is measured, unless `slowdown-percent` is 0: it begins with none and goes to a quarter, half and all of `share-percent` while the requests of the urgent entity
 //! take at most half of `slowdown-percent` longer than without a share, and back if they take more than all of it. A
-//! request lasts from the time at which the entity turns ready to the time at which it turns idle. Every fourth one, on
-//! average, runs without a share, for comparison. A share changes between requests only. It takes 32 requests under which
+//! request lasts from the time at which the entity turns ready to the time at which it turns idle, and its length is
+//! divided by the number of its launches. Every fourth one, on average, runs without a share, for comparison. A share changes between requests only. It takes 32 requests under which
 //! others are suspended for a first share, and 32 more for each next one. A share that failed is tried again after 64
 //! requests, and after twice as many each time, up to 4,096.
 //!
 //! An entity that hardly ever turns idle leaves no share, and one that stops turning idle keeps the share that it left
-//! last. Where the lengths of requests vary at random by a fifth or more, a difference of a few percent does not show, and
+//! last. Where the time of a launch varies at random by a fifth or more from request to request, a difference of a few percent does not show, and
 //! there is no share for most of the time.
 //!
 //! Counters: `shares-raised` and `shares-lowered`, how often; `share-now-percent`, the largest share that an entity leaves

@@ -47,9 +47,9 @@
 //! An idle entity keeps its devices for as long as its earlier gaps suggest (`gaps`), as under HPF, with the
 //! counters of HPF. With slices it keeps them for 200 µs.
 //!
-//! # The share of suspended work
-//! With `share-percent` the work in flight of an entity that is outranked goes on at level 3, as under HPF. With slices
-//! it does not.
+//! # The share of suspended entities
+//! With `share-percent` an entity that is outranked goes on at level 3 on a part of the compute units, as under HPF. With
+//! slices it does not.
 //!
 //! # Parameters, wake-ups
 //! It wakes up when a device has to be cleared or given back, and when a slice ends for which another entity

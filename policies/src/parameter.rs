@@ -37,8 +37,7 @@ pub(crate) const GAPS: Parameter = parameter!("gaps" in (0.0, 1.0), default 1.0,
 
 /// The share that outranked work keeps, for the policies by priority that have no slices.
 pub(crate) const SHARE: Parameter = parameter!("share-percent" in (0.0, 75.0), default 0.0,
-    "percent of the compute units on which the work in flight of an outranked entity goes on at level 3; \
-     0: it is evicted");
+    "percent of the compute units on which an outranked entity goes on at level 3; 0: it is evicted");
 
 /// The bound within which the share is found, for the policies that have [`SHARE`].
 pub(crate) const SLOWDOWN: Parameter = parameter!("slowdown-percent" in (0.0, 100.0), default 5.0,

@@ -1,7 +1,7 @@
-//! The shares: which part of the compute units an entity leaves to the work in flight of those that it outranks.
+//! The shares: which part of the compute units an entity leaves to those that it outranks.
 //!
-//! At level 3 that work is evicted, or it goes on slowly on a share of the compute units ([`Ranking::share`]). A share
-//! costs the entity that goes first bandwidth and caches, and how much depends on both programs. So the share is found by
+//! At level 3 they are evicted, or go on slowly on a share of the compute units ([`Ranking::share`]). A share costs the
+//! entity that goes first compute units, bandwidth and caches, and how much depends on both programs. So the share is found by
 //! measurement, within the bound that the user gives: requests may take so much longer than without a share.
 //!
 //! # Requests

@@ -33,7 +33,7 @@ pub struct Permit {
     pub limit: bool,
     /// The window, if it limits.
     pub window: Window,
-    /// The part of the compute units on which its work in flight goes on while it is suspended. It counts only if
+    /// The part of the compute units on which it goes on while it is suspended. It counts only if
     /// `run` is false, at level 3. Older recordings have none.
     #[serde(default)]
     pub share: Share,

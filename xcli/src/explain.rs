@@ -8,10 +8,11 @@ use crate::output::show;
 use crate::table::{duration, plain};
 use anyhow::bail;
 use policies::named;
+use protocol::codes::PreemptLevel;
 use protocol::control::{Client, List, Queue, QueueState, Waiting};
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
-use protocol::operation::Reason;
+use protocol::operation::{Reason, Share};
 use protocol::status::Activity;
 use protocol::time::Time;
 use serde::Serialize;
@@ -200,6 +201,16 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
     }
     if !client.fresh && !client.yielded {
         remarks.push("the process did not answer: its numbers are old".to_owned());
+    }
+    let share = client.permit.share;
+    if queue.state == QueueState::Suspended
+        && share != Share::NONE
+        && client.preemption.in_force == PreemptLevel::Interrupt
+    {
+        let percent = u32::from(share.units()) * 100 / u32::from(Share::WHOLE);
+        remarks.push(format!(
+            "it goes on meanwhile on up to {percent} % of the compute units (`share-percent` of the policy)"
+        ));
     }
     if queue.state == QueueState::Suspended {
         let raise = command(&format!("hint --pid {} -p PRIORITY", client.pid));
@@ -415,6 +426,19 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         let said = said(&list, None, Some(7)).unwrap();
         assert!(said.contains("of pid 4242") && said.contains("of pid 9"), "{said}");
         assert!(said.contains("policy UP") && said.contains("no limit of work in flight"), "{said}");
+    }
+
+    #[test]
+    fn share_of_a_suspended_program_is_shown() {
+        let mut list = list();
+        let shares =
+            |list: &List| said(list, None, Some(1)).unwrap().contains("up to 25 % of the compute units");
+        list.clients[1].permit.share = Share::of_percent(25.0);
+        assert!(!shares(&list), "level 1");
+        list.clients[1].preemption.in_force = PreemptLevel::Interrupt;
+        assert!(shares(&list));
+        list.clients[1].queues[0].state = QueueState::Running;
+        assert!(!shares(&list));
     }
 
     #[test]

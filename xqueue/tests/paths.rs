@@ -31,6 +31,36 @@ fn free_queue_launches_at_once_with_the_real_result() {
 }
 
 #[test]
+fn suspended_process_launches_within_its_share_only() {
+    let mut bed = Bed::new(unlimited());
+    let q = bed.plain();
+    let suspended = |level: u8, share: u8| Permission::new(1, false, true, level).with_share(share);
+    // Without a share, below level 3, or before the hardware queues are limited, nothing is launched.
+    for (permission, in_share) in
+        [(suspended(3, 0), true), (suspended(2, 16), true), (suspended(3, 16), false)]
+    {
+        bed.domain.store_permission(permission);
+        bed.domain.set_in_share(in_share);
+        assert_eq!(bed.direct(q, 0), Direct::NotNow, "{permission:?}");
+        assert!(!bed.queues[q].may_run());
+    }
+    bed.defer(q, 0);
+    bed.domain.set_in_share(true);
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    assert_eq!(bed.world.launched(q), [0]);
+    assert!(bed.queues[q].may_run() && !bed.domain.permission().run());
+    // The word alone stops it.
+    bed.domain.store_permission(suspended(3, 0));
+    assert_eq!(bed.direct(q, 1), Direct::NotNow);
+    bed.defer(q, 1);
+    assert_eq!(bed.world.launched(q), [0]);
+    bed.domain.store_permission(Permission::unlimited());
+    bed.domain.set_in_share(false);
+    bed.domain.wait_launched(Scope::Process, Ticket::NONE);
+    assert_eq!(bed.world.launched(q), [0, 1]);
+}
+
+#[test]
 fn tickets_ascend_over_all_queues() {
     let mut bed = Bed::new(unlimited());
     let (a, b) = (bed.plain(), bed.plain());
