@@ -106,10 +106,10 @@ fn compare_into(
         let log = folder.path().join(mode.name);
         let known = KNOWN.iter().find(|known| known.program == program.name && known.mode == mode.name);
         let rival =
-            mode.rival.map(|level| Rival::start(&gpu, &directions.sim, level, runtime)).transpose()?;
+            mode.rival.map(|beside| Rival::start(&gpu, &directions.sim, beside, runtime)).transpose()?;
         let shimmed = match (&rival, mode.rival) {
-            (Some(rival), Some(level)) => {
-                let (run, env) = rival.beside(run, level);
+            (Some(rival), Some(beside)) => {
+                let (run, env) = rival.beside(run, beside.level);
                 run.mode(mode.with(&log, env))
             }
             _ => run.mode(mode.with_log(&log)),

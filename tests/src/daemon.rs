@@ -36,14 +36,23 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Errors
 /// It is not built, or cannot be started; one line.
-pub(crate) fn spawn(socket: &Path, env: &[(&str, &str)], stderr: Stdio) -> Result<Child, String> {
+pub(crate) fn spawn(
+    socket: &Path,
+    parameters: &[&str],
+    env: &[(&str, &str)],
+    stderr: Stdio,
+) -> Result<Child, String> {
     let server = product("xserver")?;
     let mut command = kernel::command(&server);
     // What it is told is the test's choice, not that of the shell around it.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
         command.env_remove(name);
     }
-    command.arg("HPF").env("XSCHED_SOCKET", socket).envs(env.iter().copied());
+    command.arg("HPF");
+    for parameter in parameters {
+        command.args(["--set", parameter]);
+    }
+    command.env("XSCHED_SOCKET", socket).envs(env.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     command.spawn().map_err(|error| format!("cannot start {}: {error}", server.display()))
 }
@@ -58,21 +67,27 @@ pub struct Daemon {
 impl Daemon {
     /// Starts one with the policy HPF and these further variables, and waits until it answers.
     pub fn start(env: &[(&str, &str)]) -> Daemon {
-        let folder = tempfile::tempdir().expect("a folder for the socket");
-        Daemon { child: Self::answering(&folder, env), folder }
+        Self::start_with(&[], env)
     }
 
-    /// Kills it, and starts another one in its place, without further variables.
+    /// The same with these parameters of the policy, each `NAME=VALUE`.
+    pub fn start_with(parameters: &[&str], env: &[(&str, &str)]) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder for the socket");
+        Daemon { child: Self::answering(&folder, parameters, env), folder }
+    }
+
+    /// Kills it, and starts another one in its place, without further variables and parameters.
     pub fn restart(&mut self) {
         self.child.kill().expect("it runs");
         self.child.wait().expect("it can be waited for");
-        self.child = Self::answering(&self.folder, &[]);
+        self.child = Self::answering(&self.folder, &[], &[]);
     }
 
     /// A server in this folder that answers.
-    fn answering(folder: &TempDir, env: &[(&str, &str)]) -> Child {
+    fn answering(folder: &TempDir, parameters: &[&str], env: &[(&str, &str)]) -> Child {
         let socket = folder.path().join("socket");
-        let child = spawn(&socket, env, Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
+        let child =
+            spawn(&socket, parameters, env, Stdio::null()).unwrap_or_else(|reason| panic!("{reason}"));
         until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
         child
     }

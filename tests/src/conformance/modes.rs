@@ -20,8 +20,17 @@ pub struct Mode {
     warns: bool,
     /// Which programs are compared in it.
     pub of: Of,
-    /// Under a server and beside an urgent program, at this preemption level.
-    pub rival: Option<&'static str>,
+    /// Under a server and beside an urgent program.
+    pub rival: Option<Beside>,
+}
+
+/// What holds beside an urgent program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// The preemption level.
+    pub level: &'static str,
+    /// The parameters of the server's policy.
+    pub parameters: &'static [&'static str],
 }
 
 /// Which programs a mode compares.
@@ -38,6 +47,9 @@ pub enum Of {
         compressed: bool,
     },
 }
+
+/// Evicted while the urgent program has work.
+const HELD: Beside = Beside { level: "3", parameters: &[] };
 
 const QUEUES: (&str, &str) = ("XSCHED_AUTO_XQUEUE", "ON");
 
@@ -121,7 +133,7 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of: Of::Some,
-        rival: Some("1"),
+        rival: Some(Beside { level: "1", parameters: &[] }),
     },
     Mode {
         name: "rival-hold",
@@ -130,7 +142,17 @@ pub const MODES: &[Mode] = &[
         of_work: true,
         warns: true,
         of: Of::Some,
-        rival: Some("3"),
+        rival: Some(HELD),
+    },
+    // The same on a quarter of the compute units, where it is not evicted.
+    Mode {
+        name: "rival-share",
+        env: &[],
+        counts: &["direct", "deferred", "forced"],
+        of_work: true,
+        warns: true,
+        of: Of::Some,
+        rival: Some(Beside { parameters: &["share-percent=25", "slowdown-percent=0"], ..HELD }),
     },
 ];
 
@@ -143,7 +165,7 @@ const HOLD: &str = "hold";
 impl Mode {
     /// Returns true if the mode evicts queues.
     pub(crate) fn holds(&self) -> bool {
-        self.name == HOLD || self.rival.is_some_and(|level| level != "1")
+        self.name == HOLD || self.rival.is_some_and(|beside| beside.level != "1")
     }
 
     /// Returns true if everything takes the deferred path.

@@ -1,5 +1,6 @@
 //! An urgent program beside the compared one, under a server, on the same simulated device.
 
+use super::modes::Beside;
 use crate::daemon::Daemon;
 use crate::program::Program;
 use crate::{Gpu, Run, Running, Runtime};
@@ -17,11 +18,14 @@ impl Rival {
     pub(super) fn start(
         gpu: &Gpu,
         sim: &[String],
-        level: &str,
+        beside: Beside,
         runtime: &dyn Runtime,
     ) -> Result<Rival, String> {
-        let server = Daemon::start(&[]);
-        let name = format!("{}-rival-{level}", gpu.name());
+        let server = Daemon::start_with(beside.parameters, &[]);
+        let level = beside.level;
+        // Each mode has a device of its own.
+        let share = if beside.parameters.is_empty() { "" } else { "-share" };
+        let name = format!("{}-rival-{level}{share}", gpu.name());
         let run = gpu.directed(&Program::find("rival")?, runtime)?;
         let run = Run { name: Some(name.clone()), args: Vec::new(), sim: sim.to_vec(), ..run };
         let mut running = run.mode(crate::Mode::Shimmed { env: settings(&server, "10", level) }).start();

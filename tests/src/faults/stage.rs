@@ -59,7 +59,7 @@ impl Server {
     pub(crate) fn start(folder: &Path, socket: &Path) -> Result<Self, String> {
         let said = File::options().create(true).append(true).open(folder.join("xserver.log"));
         let said = said.map_err(|error| format!("cannot write a log: {error}"))?;
-        daemon::spawn(socket, &[], said.into()).map(Self)
+        daemon::spawn(socket, &[], &[], said.into()).map(Self)
     }
 
     /// Its process.
