@@ -36,6 +36,8 @@ use xqueue::{Domain, Outstanding, Permission, Snapshot};
 const FIRST_CHECK: Duration = Duration::from_micros(50);
 /// The longest such pause.
 const LAST_CHECK: Duration = Duration::from_millis(20);
+/// The longest pause until a suspended process with a share and without work is checked again.
+const LAST_IDLE_CHECK: Duration = Duration::from_millis(2);
 /// The time that the watcher needs for one check for completion.
 const WATCHER_CHECK: Duration = Duration::from_micros(80);
 /// The checks after which the watcher knows: it sees that launches have stopped, records a marker, and finds
@@ -149,7 +151,11 @@ impl Evictor {
     /// Applies the permission in force. Returns the time after which to call this again even if nothing
     /// changes.
     pub(crate) fn step(&self, domain: &Domain, link: &ServerLink) -> Option<Duration> {
-        let queues = self.preemption.queues()?;
+        let Some(queues) = self.preemption.queues() else {
+            // The queues are not followed any more, and nothing limits them.
+            domain.set_in_share(false);
+            return None;
+        };
         let mut state = self.state.lock();
         // Once the process is ending, the runtime frees its queues' memory without destroying the queues.
         if self.has_ended() {
@@ -157,12 +163,16 @@ impl Evictor {
         }
         let permission = domain.permission();
         let free = permission.run() || permission.level() < 2;
+        // The work of limited queues ends by itself, so that nobody waits for them in vain.
+        let limited = matches!(state.phase, Phase::Limited { .. }) && share_of(permission) != 0;
         let paused = !free && self.pauses.load(Ordering::SeqCst) != 0;
-        if paused && domain.outstanding().commands != 0 {
+        if paused && !limited && domain.outstanding().commands != 0 {
             // This suspension waits for what is in flight.
             state.window.note(false);
         }
-        let again = if free || paused {
+        let again = if paused && limited {
+            Some(LAST_CHECK)
+        } else if free || paused {
             state.run(queues, domain).or(paused.then_some(LAST_CHECK))
         } else {
             let always = self.always.load(Ordering::SeqCst);
@@ -231,9 +241,15 @@ impl State {
 
     /// Restores the queues: the process may run.
     fn run(&mut self, queues: &HardwareQueues, domain: &Domain) -> Option<Duration> {
-        if let Phase::Evicted { .. } | Phase::Limited { .. } = self.phase {
+        // First: the process may be suspended all the same, and only without evictions for a while.
+        domain.set_in_share(false);
+        // Limits stay behind where the process had a share at first and then none.
+        let held =
+            if self.phase == Phase::Running { BTreeSet::new() } else { queues.registry.held_devices() };
+        if !held.is_empty() {
+            let evicted = matches!(self.phase, Phase::Evicted { .. });
             let mut learnt = false;
-            let outcome = for_all(&queues.registry.held_devices(), |gpu_id| {
+            let outcome = for_all(&held, |gpu_id| {
                 let outcome = queues.registry.restore(gpu_id);
                 if outcome.requests != 0 && outcome.error.is_none() {
                     learnt |= queues.learn_restore(gpu_id, time_per_request(outcome));
@@ -242,8 +258,7 @@ impl State {
             });
             self.learnt |= learnt;
             domain.forget_times();
-            domain.set_in_share(false);
-            if let Some(costs) = self.costs.as_mut().filter(|_| outcome.requests != 0) {
+            if let Some(costs) = self.costs.as_mut().filter(|_| evicted && outcome.requests != 0) {
                 costs.learn_restore(outcome.took);
             }
             match outcome.error {
@@ -284,8 +299,13 @@ impl State {
         permission: Permission,
         always: bool,
     ) -> Option<Duration> {
+        let share = share_of(permission);
+        if share != 0 && matches!(self.phase, Phase::Evicted { .. }) && queues.can_limit(share) {
+            // It was evicted for one that leaves no share.
+            let _ = self.run(queues, domain);
+        }
         let now = Instant::now();
-        let outstanding = domain.outstanding();
+        let mut outstanding = domain.outstanding();
         if self.phase == Phase::Running {
             let Some(costs) = Costs::of(queues) else {
                 self.log_given_up(queues);
@@ -295,15 +315,15 @@ impl State {
             self.costs.get_or_insert(costs).begin();
             self.phase = Phase::Begun { until: now + FIRST_CHECK };
         }
-        if permission.share() != 0
-            && permission.level() >= 3
-            && let Some(pause) = self.keep_to_share(queues, domain, outstanding, permission.share())
+        if share != 0
+            && let Some(pause) = self.keep_to_share(queues, domain, outstanding, share)
         {
             return Some(pause);
         }
         if let Phase::Idle { .. } | Phase::Limited { .. } = self.phase {
             // It has no share any more. Launches stop before anything is evicted.
             domain.set_in_share(false);
+            outstanding = domain.outstanding();
             self.phase = Phase::Begun { until: now + FIRST_CHECK };
         }
         if let Phase::Begun { until } = self.phase {
@@ -403,9 +423,16 @@ impl State {
     ) -> Option<Duration> {
         let pause = match self.phase {
             Phase::Begun { .. } => FIRST_CHECK,
-            Phase::Idle { pause } | Phase::Limited { pause } => (pause * 2).min(LAST_CHECK),
+            Phase::Idle { pause } => (pause * 2).min(LAST_IDLE_CHECK),
+            Phase::Limited { pause } => (pause * 2).min(LAST_CHECK),
             _ => return None,
         };
+        if !queues.can_limit(share) {
+            if queues.registry.given_up().is_none() {
+                self.logged.not_limited(queues.registry.refuses_limits());
+            }
+            return None;
+        }
         // A change of the masks stops other processes for a moment, so a process without work is left alone.
         let works = outstanding.commands != 0 || outstanding.launching || domain.has_pending();
         if !works && !matches!(self.phase, Phase::Limited { .. }) {
@@ -425,14 +452,16 @@ impl State {
             outcome.unwrap_or_default()
         });
         if refused {
-            self.logged.not_limited(queues.registry.refuses_limits());
+            if queues.registry.given_up().is_none() {
+                self.logged.not_limited(queues.registry.refuses_limits());
+            }
             // Launches stop before the limits are removed.
             domain.set_in_share(false);
             let _ = for_all(&queues.registry.held_devices(), |gpu_id| queues.registry.restore(gpu_id));
             return false;
         }
         if outcome.requests != 0 {
-            self.note_held(first, &outcome);
+            self.count_held(first, &outcome);
         }
         self.phase = Phase::Limited { pause };
         domain.set_in_share(true);
@@ -442,13 +471,18 @@ impl State {
         true
     }
 
-    /// Counts queues that were evicted or limited, and learns from it. `first`: none was in this suspension.
-    fn note_held(&mut self, first: bool, outcome: &Outcome) {
+    /// Counts a suspension in which queues were evicted or limited. `first`: none was before in this suspension.
+    fn count_held(&mut self, first: bool, outcome: &Outcome) {
         self.report.last = outcome.asked_at.map(|asked| (asked, Instant::now()));
         self.report.evictions += u64::from(first || self.report.evictions == 0);
         if first {
             self.window.note(true);
         }
+    }
+
+    /// Counts queues that were evicted, and learns from it.
+    fn note_evicted(&mut self, first: bool, outcome: &Outcome) {
+        self.count_held(first, outcome);
         match &mut self.costs {
             Some(costs) if first => costs.learn_eviction(outcome.queues, outcome.took),
             Some(costs) => costs.note_further_evictions(),
@@ -474,7 +508,7 @@ impl State {
         let failed = outcome.unsettled != 0 || refused || queues.registry.given_up().is_some();
         if outcome.requests != 0 && !failed {
             domain.forget_times();
-            self.note_held(first, &outcome);
+            self.note_evicted(first, &outcome);
         }
         self.phase = Phase::Evicted { pause };
         match outcome.error {
@@ -502,6 +536,12 @@ impl State {
             self.logged.given_up(errno);
         }
     }
+}
+
+/// Returns the share of the compute units on which a suspended process goes on, in 64ths; 0 for none. Below level 3 a
+/// change of the masks waits for the running kernels, as an eviction does.
+fn share_of(permission: Permission) -> u8 {
+    if permission.level() >= 3 { permission.share() } else { 0 }
 }
 
 /// Repeats failed requests. Returns the time after which to repeat them again.

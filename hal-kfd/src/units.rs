@@ -41,12 +41,13 @@ impl Units {
     }
 
     /// Returns the number of units of a share in 64ths: rounded down to a whole number of units of each shader array,
-    /// at least one of each.
-    pub fn share(self, of_64: u8) -> u32 {
+    /// at least one of each. `None` if that is more than three quarters of a small device.
+    pub fn share(self, of_64: u8) -> Option<u32> {
         let units = u64::from(self.all) * u64::from(of_64) / 64;
         // At most 64 64ths of `all`.
         let units = u32::try_from(units).unwrap_or(self.all);
-        (units - units % self.step).max(self.step)
+        let units = (units - units % self.step).max(self.step);
+        (u64::from(units) * 4 <= u64::from(self.all) * 3).then_some(units)
     }
 
     /// Returns a mask with all units, in words of 32 bits.
@@ -206,7 +207,10 @@ mod tests {
     #[test]
     fn share_is_a_whole_number_of_units_of_each_array() {
         let units = Units { all: 304, pair: 1, step: 32 };
-        assert_eq!([1, 8, 16, 32, 64].map(|share| units.share(share)), [32, 32, 64, 128, 288]);
+        assert_eq!([1, 8, 16, 32, 48].map(|share| units.share(share)), [32, 32, 64, 128, 224].map(Some));
+        assert_eq!(units.share(64), None);
+        let small = Units { all: 2, pair: 2, step: 2 };
+        assert_eq!([1, 16, 48].map(|share| small.share(share)), [None; 3], "all of them are no share");
     }
 
     #[test]

@@ -337,12 +337,12 @@ fn limits() {
     for share in [1, 16, 48] {
         first.submit(Some(LONG));
         second.submit(None);
-        let outcome = limit(units.share(share)).expect("the driver takes the mask");
+        let outcome = limit(units.share(share).expect("a share")).expect("the driver takes the mask");
         assert!(outcome.queues >= 1 && outcome.error.is_none(), "{outcome:?}");
         // What is limited goes on, also what comes meanwhile.
         first.must_end();
         second.submit(Some(LONG / 64));
-        assert!(limit(units.share(share)).is_some());
+        assert!(limit(units.share(share).expect("a share")).is_some());
         second.must_end();
         // The mask that the runtime sets is limited as well, and stays when the limit goes.
         let own = vec![0xf0f0_f0f0u32; units.all.div_ceil(32) as usize];
@@ -537,7 +537,7 @@ fn measured() {
     };
     assert_eq!(facts, want);
     let units = facts.units.expect("the units of the device");
-    assert!(units.all >= units.step && units.share(16) < units.all);
+    assert!(units.all >= units.step && units.share(16) < Some(units.all));
     for (choice, kind) in [
         (Choice::Auto, MechanismKind::UpdateQueue),
         (Choice::Only(MechanismKind::DebugTrap), MechanismKind::DebugTrap),

@@ -37,7 +37,7 @@
 //! take at most half of `slowdown-percent` longer than without a share, and back if they take more than all of it. A
 //! request lasts from the time at which the entity turns ready to the time at which it turns idle, and its length is
 //! divided by the number of its launches. Every fourth one, on average, runs without a share, for comparison. A share changes between requests only. It takes 32 requests under which
-//! others are suspended for a first share, and 32 more for each next one. A share that failed is tried again after 64
+//! others are suspended for a first share, and about 43 more for each next one. A share that failed is tried again after 64
 //! requests, and after twice as many each time, up to 4,096.
 //!
 //! An entity that hardly ever turns idle leaves no share, and one that stops turning idle keeps the share that it left

@@ -48,7 +48,7 @@ pub struct Ranking {
     pub window: Window,
     /// The time for which the entity keeps its devices without work, in case more comes.
     pub linger: Linger,
-    /// The part of the compute units that the entity leaves to the work in flight of those that it outranks, at
+    /// The part of the compute units that the entity leaves to those that it outranks, at
     /// level 3. With none that work is evicted. It is the largest share where the policy has a bound on the slowdown:
     /// the engine finds the one that keeps it.
     pub share: Share,

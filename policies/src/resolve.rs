@@ -57,6 +57,7 @@ use crate::policy::Ranking;
 use crate::reason::STARVED;
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
 use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
 use protocol::operation::{EntityId, Permit, Reason, Rival, Share};
 use protocol::time::Time;
 use std::cmp::Reverse;
@@ -91,7 +92,7 @@ struct Item {
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     reason: Reason,
-    /// The share that its work in flight keeps.
+    /// The share on which it goes on.
     share: Share,
     /// The entity that outranks it.
     rival: Option<usize>,
@@ -374,6 +375,9 @@ impl Resolver {
         let windows = uses.iter().map(|used| ranked.on(index, used).0.window);
         let window = windows.min().filter(|_| limit).unwrap_or_default();
         let Hold { reason, share, .. } = blocked.unwrap_or(free.into());
+        // Below level 3 nobody goes on within a share.
+        let keeps = ranked.entities.all()[index].level == PreemptLevel::Interrupt;
+        let share = if keeps { share } else { Share::NONE };
         Permit { run: blocked.is_none(), limit, window, share, reason }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::times::earlier;
 use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::EntityId;
@@ -40,6 +41,8 @@ pub struct SchedEntity {
     /// The number of launches of its queues when one of them turned ready or idle last. It also falls: a queue that
     /// is gone does not count.
     pub launched: u64,
+    /// The deepest preemption level that one of its queues asks for.
+    pub level: PreemptLevel,
     /// The hints about its process.
     pub process: ProcessHints,
     /// The time for which a queue still counts as ready after it has turned idle.
@@ -50,6 +53,13 @@ pub struct SchedEntity {
     pub ran: Duration,
     uses: Range<usize>,
     queues: Range<usize>,
+}
+
+impl SchedEntity {
+    /// Returns the number of its queues that may run at all.
+    pub(crate) fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
 }
 
 /// The work of an entity, on those of its queues that may run at all.
@@ -179,6 +189,7 @@ impl Gathering<'_> {
         let mut since = self.now;
         let mut range: Option<(Priority, Priority)> = None;
         let mut launched = 0u64;
+        let mut level = PreemptLevel::Block;
         let (mut lead, mut idle_lead) = (None, None);
         for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
             let ready_since = self.ready_since(queue.activity, linger);
@@ -188,6 +199,7 @@ impl Gathering<'_> {
                 raise(&mut lead, queue);
             }
             raise(&mut idle_lead, queue);
+            level = level.max(queue.level);
             launched = launched.saturating_add(queue.counts.direct).saturating_add(queue.counts.deferred);
             let (floor, ceiling) = range.unwrap_or((queue.priority, queue.priority));
             range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
@@ -216,6 +228,7 @@ impl Gathering<'_> {
             floor,
             ceiling,
             launched,
+            level,
             process,
             linger,
             running: false,

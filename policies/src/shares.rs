@@ -165,8 +165,9 @@ enum Seen {
 #[derive(Debug, Clone, Copy)]
 struct Request {
     began: Time,
-    /// [`SchedEntity::launched`] at that time.
+    /// [`SchedEntity::launched`] at that time, and the number of queues.
     launched: u64,
+    queues: usize,
     /// The time since which the entity was ready at the last decision.
     since: Time,
     /// True until the end of the decision that saw it first.
@@ -206,7 +207,9 @@ impl Watch {
                 Seen::Request(request)
             }
             Seen::Request(request) => {
-                let valid = request.counts && request.has_victim && !request.missed;
+                // A queue that was destroyed meanwhile takes its launches with it.
+                let same = request.queues == entity.queue_count() && entity.launched >= request.launched;
+                let valid = request.counts && request.has_victim && !request.missed && same;
                 let end = entity.idle_since.filter(|end| valid && *end > request.began);
                 let commands = entity.launched.saturating_sub(request.launched);
                 self.end(
@@ -219,6 +222,7 @@ impl Watch {
             seen if entity.ready => Seen::Request(Request {
                 began: since,
                 launched: entity.launched,
+                queues: entity.queue_count(),
                 since,
                 is_new: true,
                 missed: false,

@@ -56,6 +56,7 @@ const CASES: &[(&str, Case)] = &[
     ("share: xserver SIGKILL", |by, longest| share::case(by, longest, share::server_killed)),
     ("share: xserver SIGSTOP, SIGCONT", |by, longest| share::case(by, longest, share::server_stopped)),
     ("share: it comes and goes", |by, longest| share::case(by, longest, share::comes_and_goes)),
+    ("share: taken away from an idle program", |by, longest| share::case(by, longest, share::idles)),
     ("share: requests fail once", |by, longest| share::case(by, longest, share::fails_once)),
     ("share: masks fail for good", |by, longest| share::case(by, longest, share::fails)),
     ("a queue that does not come off", hang::case),

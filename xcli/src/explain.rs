@@ -209,7 +209,7 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
     {
         let percent = u32::from(share.units()) * 100 / u32::from(Share::WHOLE);
         remarks.push(format!(
-            "it goes on meanwhile on up to {percent} % of the compute units (`share-percent` of the policy)"
+            "it can go on meanwhile, on up to {percent} % of the compute units (`share-percent` of the policy)"
         ));
     }
     if queue.state == QueueState::Suspended {

@@ -80,7 +80,8 @@ impl Logged {
         }
     }
 
-    /// Queues cannot be limited to a share of the compute units. Without an error, it is not known how many there are.
+    /// Queues cannot be limited to a share of the compute units. Without an error, their number is unknown or
+    /// too small.
     pub(super) fn not_limited(&mut self, error: Option<Errno>) {
         if mem::replace(&mut self.not_limited, true) {
             return;
@@ -94,7 +95,7 @@ impl Logged {
                 "the driver refuses a compute unit mask ({errno}): evicting instead of leaving a share"
             ),
             None => tracing::warn!(
-                "the number of compute units is unknown: evicting instead of leaving a share of them"
+                "the device has too few compute units, or does not tell their number: evicting instead of leaving a share of them"
             ),
         }
     }

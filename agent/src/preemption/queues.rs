@@ -108,12 +108,25 @@ impl HardwareQueues {
         unsafe { self.registry.evict(gpu_id) }
     }
 
-    /// Limits the queues of a device that have work to a share of its compute units, in 64ths. `None` if that is not
+    /// Returns true if every device with queues has such a share of its compute units, in 64ths, and the driver has
+    /// refused no mask.
+    pub(crate) fn can_limit(&self, share: u8) -> bool {
+        let known = self.devices.lock();
+        let has = |gpu_id: &u32| {
+            let Some(Ok(known)) = known.get(gpu_id) else { return false };
+            known.facts.units.is_some_and(|units| units.share(share).is_some())
+        };
+        self.registry.refuses_limits().is_none()
+            && self.registry.given_up().is_none()
+            && self.registry.devices().iter().all(has)
+    }
+
+    /// Limits the queues of a device that were used to a share of its compute units, in 64ths. `None` if that is not
     /// possible.
     pub(crate) fn limit(&self, gpu_id: u32, share: u8) -> Option<Outcome> {
         let units = self.devices.lock().get(&gpu_id)?.as_ref().ok()?.facts.units?;
         // SAFETY: `new` requires what the registry does.
-        unsafe { self.registry.limit(gpu_id, units, units.share(share)) }
+        unsafe { self.registry.limit(gpu_id, units, units.share(share)?) }
     }
 
     /// Counts the compute queues that have work, which an eviction would evict; `None` while a request of the

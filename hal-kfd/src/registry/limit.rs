@@ -11,7 +11,7 @@ use hip_sys::kfd::{self, Plain as _};
 
 use super::Registry;
 use crate::kernel::{Errno, Kernel, KernelExt as _};
-use crate::mechanism::ATTEMPTS;
+use crate::mechanism::{ATTEMPTS, MechanismKind};
 use crate::outcome::Outcome;
 use crate::queue::Queue;
 use crate::units::{Units, refuses_mask};
@@ -33,6 +33,12 @@ impl Registry {
     pub unsafe fn limit(&self, gpu_id: u32, units: Units, keep: u32) -> Option<Outcome> {
         let mut inner = self.lock();
         if inner.given_up.is_some() || inner.refuses_limits.is_some() {
+            return None;
+        }
+        if units.pair > 1 && inner.mechanism.kind() == MechanismKind::DebugTrap {
+            // On gfx11.0 a debugger is refused once a mask was set (`kfd_dbg_set_queue_workaround`), and evictions
+            // would fail from then on.
+            inner.refuses_limits = Some(Errno(libc::EBUSY));
             return None;
         }
         // SAFETY: this function has the same precondition.
@@ -112,7 +118,7 @@ pub(super) fn apply(kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mu
             let Some(mask) = queue.limit.next(&queue.cu_mask) else { break };
             let mut set = kfd::SetCuMask {
                 queue_id: queue.id,
-                // 32 words at most: `Units` and the runtime's masks have no more.
+                // A device has far fewer than 2^32 units.
                 num_cu_mask: 32 * mask.len() as u32,
                 cu_mask_ptr: mask.as_ptr() as u64,
             };
@@ -134,7 +140,6 @@ pub(super) fn apply(kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mu
 mod tests {
     use super::*;
     use crate::fake::Failure;
-    use crate::mechanism::MechanismKind;
     use crate::registry::tests::{BOTH, Bench, GPU};
 
     const UNITS: Units = Units { all: 40, pair: 1, step: 8 };
@@ -267,6 +272,16 @@ mod tests {
         assert_eq!(bench.registry.refuses_limits(), Some(Errno(libc::EIO)));
         bench.registry.restore(GPU);
         assert_eq!(bench.kernel.mask(id), ALL);
+    }
+
+    #[test]
+    fn debug_trap_limits_nothing_where_masks_keep_debuggers_out() {
+        let mut bench = Bench::new(MechanismKind::DebugTrap);
+        let id = bench.compute(3);
+        // SAFETY: the indices live as long as the bench.
+        assert_eq!(unsafe { bench.registry.limit(GPU, Units { pair: 2, ..UNITS }, 8) }, None);
+        assert!(bench.kernel.mask(id).is_empty());
+        assert_eq!(bench.evict().queues, 1);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn queue(id: u64, device: u32, priority: i64, ready: bool) -> QueueStatus {
         device: DeviceId(device),
         priority: Priority::try_from(priority).unwrap(),
         hints: QueueHints::default(),
-        level: PreemptLevel::Block,
+        level: PreemptLevel::Interrupt,
         activity,
         counts: Counts::default(),
     }

@@ -426,7 +426,7 @@ impl Bed {
         await_some(&format!("{} was never limited", program.name), || {
             last = self.queues(program)?;
             let mut used = last.iter().filter(|queue| queue.seen > 0).peekable();
-            (used.peek().is_some() && used.all(|queue| queue.units.is_some())).then_some(())
+            (used.peek().is_some() && used.all(|queue| queue.units.is_some() && !queue.off)).then_some(())
         })
         .map_err(|trouble| program.explain(trouble))
     }

@@ -217,6 +217,18 @@ pub fn comes_and_goes(mut pair: Pair) -> Outcome<String> {
     pair.end(told, &[], &[])
 }
 
+/// The limited program has nothing to do when the policy leaves no share any more, and gets everything back all the same.
+pub fn idles(mut pair: Pair) -> Outcome<String> {
+    pair.limit()?;
+    pair.low.tell("rest");
+    pair.low.await_line("resting")?;
+    pair.bed.set_policy(NONE)?;
+    pair.urgent.await_round(now())?;
+    pair.low.tell("go");
+    let told = pair.release()?;
+    pair.end(told, &[], &[])
+}
+
 /// One request of three fails, and succeeds when it is made again.
 pub fn fails_once(mut pair: Pair) -> Outcome<String> {
     pair.bed.fail_ioctls("7:3:set_cu_mask")?;

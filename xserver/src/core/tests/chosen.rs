@@ -333,10 +333,15 @@ fn word_of_a_suspended_client_has_the_share() {
         fixture.step();
         [0, 1].map(|client| fixture.page(client).permission.get())
     };
+    let level = ToServer::Level { queue: QueueId(1), level: PreemptLevel::Interrupt };
+    fixture.core.apply(fixture.clients[0], &level).unwrap();
     let without = words(&mut fixture, 0.0);
     assert_eq!(without.map(|word| word & 0xff), [0b10, 0b01]);
     let with = words(&mut fixture, 25.0);
     assert_eq!(with[0], without[0] + (1 << 32) + (16 << 2), "a new word with the share");
     assert_eq!(with[1], without[1], "none for the client that runs");
     assert_eq!(words(&mut fixture, 0.0)[0], without[0] + (2 << 32));
+    let level = ToServer::Level { queue: QueueId(1), level: PreemptLevel::Deactivate };
+    fixture.core.apply(fixture.clients[0], &level).unwrap();
+    assert_eq!(words(&mut fixture, 25.0)[0] >> 2 & 0x3f, 0, "below level 3");
 }

@@ -22,6 +22,8 @@ fn requests(fixture: &mut Fixture, count: usize) -> Vec<u64> {
 
 fn shared() -> Fixture {
     let mut fixture = two();
+    let level = ToServer::Level { queue: QueueId(1), level: PreemptLevel::Interrupt };
+    fixture.core.apply(fixture.clients[0], &level).unwrap();
     let mut choice = Choice::new(registry::DEFAULT);
     choice.values.set("share-percent", 50.0).unwrap();
     fixture.core.set_policy(None, choice).unwrap();
