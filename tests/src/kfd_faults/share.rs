@@ -184,7 +184,7 @@ pub fn server_killed(mut pair: Pair) -> Outcome<String> {
     let told = pair.released_since(fault)?;
     pair.urgent.await_round(fault)?;
     pair.bed.start_server()?;
-    await_some("xserver did not answer", || pair.bed.list())?;
+    await_some("xserver did not answer", || pair.bed.list()).map_err(|trouble| pair.bed.explain(trouble))?;
     pair.bed.set_policy(SHARE)?;
     pair.await_limited()?;
     pair.release()?;
