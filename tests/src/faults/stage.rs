@@ -62,6 +62,14 @@ impl Server {
         daemon::spawn(socket, &[], &[], said.into()).map(Self)
     }
 
+    /// Starts another one in the place of this one, which was told to end. Its socket is free once it has ended, which its
+    /// clients can know before.
+    pub(crate) fn replace(&mut self, folder: &Path, socket: &Path) -> Outcome<()> {
+        await_some("the former xserver did not end", || self.has_ended().then_some(()))?;
+        *self = Self::start(folder, socket)?;
+        Ok(())
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.0)
@@ -244,8 +252,7 @@ impl Stage {
 
     /// A new server on the same socket.
     pub fn start_server(&mut self) -> Outcome<()> {
-        self.server = Server::start(self.folder.path(), &self.socket)?;
-        Ok(())
+        self.server.replace(self.folder.path(), &self.socket)
     }
 
     /// The urgent program, in a case that has not ended it.

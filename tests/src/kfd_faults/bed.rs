@@ -290,8 +290,7 @@ impl Bed {
 
     /// A new server on the same socket.
     pub fn start_server(&mut self) -> Outcome<()> {
-        self.server = Server::start(self.folder.path(), &self.socket)?;
-        Ok(())
+        self.server.replace(self.folder.path(), &self.socket)
     }
 
     /// A program under the server, at level 3, with rounds of a millisecond; it rests.
