@@ -24,7 +24,7 @@ use crate::arbiter::{Arbiter, Evictor, Setting};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::debug_trap::DebugTrap;
 use crate::mechanism::update_queue::UpdateQueue;
-use crate::mechanism::{Mechanism, MechanismKind};
+use crate::mechanism::{Mechanism, MechanismKind, cu_mask};
 use crate::outcome::Outcome;
 use crate::queue::is_compute;
 use crate::units::{UnitLimit, Units};
@@ -502,7 +502,7 @@ impl Inner {
             self.queues.values_mut().filter(|queue| ids.contains(&queue.id)).collect();
         queues.sort_by_key(|queue| ids.iter().position(|id| *id == queue.id));
         // First, because a limit is removed while the queue is still off the hardware.
-        limit::apply(&*self.kernel, &mut queues, &mut outcome);
+        cu_mask::apply(&*self.kernel, &mut queues, &mut outcome);
         self.mechanism.apply(&*self.kernel, &mut queues, &mut outcome);
         for queue in queues {
             match self.mechanism.state(queue).filter(|_| queue.is_limit_settled()) {
@@ -533,7 +533,7 @@ impl Inner {
     fn restore_all(&mut self, outcome: &mut Outcome) {
         self.queues.values_mut().for_each(Queue::release);
         let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
-        limit::apply(&*self.kernel, &mut queues, outcome);
+        cu_mask::apply(&*self.kernel, &mut queues, outcome);
         self.mechanism.apply(&*self.kernel, &mut queues, outcome);
     }
 

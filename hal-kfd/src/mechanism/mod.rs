@@ -1,5 +1,6 @@
-//! The two ways to evict queues from the hardware.
+//! The two ways to evict queues from the hardware, and the masks that limit them to some compute units.
 
+pub(crate) mod cu_mask;
 pub(crate) mod debug_trap;
 pub(crate) mod update_queue;
 
@@ -8,7 +9,7 @@ use crate::outcome::Outcome;
 use crate::queue::Queue;
 
 /// The number of immediate attempts of a request; after the last one the state stays unknown.
-pub(crate) const ATTEMPTS: usize = 3;
+const ATTEMPTS: usize = 3;
 
 /// Names a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,15 +5,12 @@
 //! about what an eviction costs. A limit is merged with the mask that the runtime sets, and the runtime's mask
 //! is restored when the limit is removed.
 
-use std::collections::BTreeSet;
-
 use hip_sys::kfd::{self, Plain as _};
 
 use super::Registry;
-use crate::kernel::{Errno, Kernel, KernelExt as _};
-use crate::mechanism::{ATTEMPTS, MechanismKind};
+use crate::kernel::{Errno, Kernel};
+use crate::mechanism::MechanismKind;
 use crate::outcome::Outcome;
-use crate::queue::Queue;
 use crate::units::{Units, refuses_mask};
 
 /// The largest number of bits of a compute unit mask that the driver reads (`max_num_cus` of
@@ -107,40 +104,12 @@ impl Registry {
     }
 }
 
-/// Sends the wanted masks of those of these queues that are not evicted.
-pub(super) fn apply(kernel: &dyn Kernel, queues: &mut [&mut Queue], outcome: &mut Outcome) {
-    let mut lost = BTreeSet::new();
-    for queue in queues {
-        for _ in 0..ATTEMPTS {
-            if lost.contains(&queue.gpu_id) || queue.arbiter.held() {
-                break;
-            }
-            let Some(mask) = queue.limit.next(&queue.cu_mask) else { break };
-            let mut set = kfd::SetCuMask {
-                queue_id: queue.id,
-                // A device has far fewer than 2^32 units.
-                num_cu_mask: 32 * mask.len() as u32,
-                cu_mask_ptr: mask.as_ptr() as u64,
-            };
-            let result = outcome.request(|| kernel.call(&mut set)).map(|_| ());
-            queue.limit.answered(mask, result);
-            match result {
-                // As after an update: no retry can succeed.
-                Err(Errno(libc::ETIME | libc::EACCES | libc::ENODEV)) => {
-                    lost.insert(queue.gpu_id);
-                }
-                Err(errno) if !refuses_mask(errno) => queue.arbiter.invalidate(),
-                _ => {}
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fake::Failure;
     use crate::registry::tests::{BOTH, Bench, GPU};
+    use std::collections::BTreeSet;
 
     const UNITS: Units = Units { all: 40, pair: 1, step: 8 };
     const SET: u32 = 0x1a;
