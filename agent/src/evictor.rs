@@ -163,8 +163,8 @@ impl Evictor {
         }
         let permission = domain.permission();
         let free = permission.run() || permission.level() < 2;
-        // The work of limited queues ends by itself, so that nobody waits for them in vain.
-        let limited = matches!(state.phase, Phase::Limited { .. }) && share_of(permission) != 0;
+        // Limited queues still run, so a call that waits for them returns.
+        let limited = matches!(state.phase, Phase::Limited { .. }) && permission.share() != 0;
         let paused = !free && self.pauses.load(Ordering::SeqCst) != 0;
         if paused && !limited && domain.outstanding().commands != 0 {
             // This suspension waits for what is in flight.
@@ -299,7 +299,7 @@ impl State {
         permission: Permission,
         always: bool,
     ) -> Option<Duration> {
-        let share = share_of(permission);
+        let share = permission.share();
         if share != 0 && matches!(self.phase, Phase::Evicted { .. }) && queues.can_limit(share) {
             // It was evicted for one that leaves no share.
             let _ = self.run(queues, domain);
@@ -428,9 +428,7 @@ impl State {
             _ => return None,
         };
         if !queues.can_limit(share) {
-            if queues.registry.given_up().is_none() {
-                self.logged.not_limited(queues.registry.refuses_limits());
-            }
+            self.log_not_limited(queues);
             return None;
         }
         // A change of the masks stops other processes for a moment, so a process without work is left alone.
@@ -452,9 +450,7 @@ impl State {
             outcome.unwrap_or_default()
         });
         if refused {
-            if queues.registry.given_up().is_none() {
-                self.logged.not_limited(queues.registry.refuses_limits());
-            }
+            self.log_not_limited(queues);
             // Launches stop before the limits are removed.
             domain.set_in_share(false);
             let _ = for_all(&queues.registry.held_devices(), |gpu_id| queues.registry.restore(gpu_id));
@@ -531,17 +527,18 @@ impl State {
         self.phase = Phase::Failed;
     }
 
+    /// After evictions were given up, that is the reason, and it is logged.
+    fn log_not_limited(&mut self, queues: &HardwareQueues) {
+        if queues.registry.given_up().is_none() {
+            self.logged.not_limited(queues.registry.refuses_limits());
+        }
+    }
+
     fn log_given_up(&mut self, queues: &HardwareQueues) {
         if let Some(errno) = queues.registry.given_up() {
             self.logged.given_up(errno);
         }
     }
-}
-
-/// Returns the share of the compute units on which a suspended process goes on, in 64ths; 0 for none. Below level 3 a
-/// change of the masks waits for the running kernels, as an eviction does.
-fn share_of(permission: Permission) -> u8 {
-    if permission.level() >= 3 { permission.share() } else { 0 }
 }
 
 /// Repeats failed requests. Returns the time after which to repeat them again.

@@ -453,7 +453,7 @@ impl Inner {
         self.limited.clear();
     }
 
-    /// Returns the compute queues of a device that are held or have work, with `used` also those that ever had. Where
+    /// Returns the compute queues of a device that are evicted or have work, with `used` also those that ever had or are limited. Where
     /// each request stops all queues of the device, running waves are saved only once if their queue comes first: the
     /// likeliest to have some is the first.
     ///
@@ -465,10 +465,9 @@ impl Inner {
             // SAFETY: a destruction takes the lock first, so that the queue is alive; it belongs to this process by
             // the precondition.
             let counts = queue.arbiter.held()
-                || queue.limit.is_set()
                 || unsafe {
                     queue.update_activity();
-                    queue.has_work() || used && queue.was_used()
+                    queue.has_work() || used && (queue.limit.is_set() || queue.was_used())
                 };
             if counts {
                 found.push((Reverse(queue.activity), queue.id));

@@ -76,7 +76,7 @@ impl Units {
     }
 }
 
-/// What the driver is known to have.
+/// The mask that the driver is known to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Known {
     /// The mask that the runtime set, or none.
@@ -171,7 +171,7 @@ impl UnitLimit {
 }
 
 /// Returns true if the driver refuses a mask with this error before it changes anything: a wrong value,
-/// or a debugger that uses the mask itself (gfx11.0).
+/// or a debugger that uses the mask itself (gfx11).
 pub(crate) fn refuses_mask(errno: Errno) -> bool {
     arbiter::refused(errno) || errno.0 == libc::EBUSY
 }

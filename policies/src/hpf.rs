@@ -33,16 +33,19 @@
 //! run. At levels 1 and 2 the parameter has no effect.
 //!
 //! A share costs the more urgent entity compute units, bandwidth and caches: little where its kernels are long, much where
-//! they are short. How large it may be is measured, unless `slowdown-percent` is 0: it begins with none and goes to a quarter, half and all of `share-percent` while the requests of the urgent entity
-//! take at most half of `slowdown-percent` longer than without a share, and back if they take more than all of it. A
-//! request lasts from the time at which the entity turns ready to the time at which it turns idle, and its length is
-//! divided by the number of its launches. Every fourth one, on average, runs without a share, for comparison. A share changes between requests only. It takes 32 requests under which
-//! others are suspended for a first share, and about 43 more for each next one. A share that failed is tried again after 64
-//! requests, and after twice as many each time, up to 4,096.
+//! they are short. The policy therefore measures what a share costs, unless `slowdown-percent` is 0. It begins with none and
+//! goes to a quarter, half and all of `share-percent` while requests of the urgent entity take at most half of
+//! `slowdown-percent` longer than without a share. It goes back if they take more than all of `slowdown-percent` longer.
+//!
+//! A request lasts from the time at which the entity turns ready to the time at which it turns idle. Its length is divided
+//! by the number of its launches. Every fourth request, on average, runs without a share, for comparison. A share changes
+//! between requests only. It takes 32 requests under which others are suspended for a first share, and about 43 more for
+//! each next one. A share that failed is tried again after 64 requests, and after twice as many each time, up to 4,096.
 //!
 //! An entity that hardly ever turns idle leaves no share, and one that stops turning idle keeps the share that it left
-//! last. Where the time of a launch varies at random by a fifth or more from request to request, a difference of a few percent does not show, and
-//! there is no share for most of the time.
+//! last. Where the time of a launch varies by a fifth or more from request to request, a difference of a few percent does
+//! not show, and there is no share for most of the time. The policy does not know whether a process could limit its
+//! queues: where no process of level 3 can, the share rises without an effect.
 //!
 //! Counters: `shares-raised` and `shares-lowered`, how often; `share-now-percent`, the largest share that an entity leaves
 //! now, in percent of the compute units.

@@ -88,7 +88,7 @@ struct Item {
     index: usize,
 }
 
-/// What keeps an entity from running.
+/// The reason why an entity is suspended, and what it keeps.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     reason: Reason,

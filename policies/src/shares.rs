@@ -54,7 +54,7 @@ const QUARTERS: [u8; 4] = [0, 1, 2, 4];
 /// The quantiles of the upper fifth.
 const TAIL: std::ops::Range<usize> = KEPT * 4 / 5..KEPT;
 
-/// What holds for the share of an entity.
+/// The limits of the share that an entity leaves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Rule {
     /// The largest share.
@@ -185,7 +185,7 @@ struct Request {
 pub(crate) struct Watch {
     rule: Option<Rule>,
     seen: Seen,
-    /// What was learnt, from the first sample on.
+    /// The samples and the candidate; `None` before the first sample.
     learner: Option<Box<Learner>>,
 }
 
@@ -286,7 +286,7 @@ impl Samples {
     }
 }
 
-/// What was learnt about an entity.
+/// The samples of an entity, and the candidate that they led to.
 #[derive(Debug, Default)]
 struct Learner {
     /// The candidate that is tried, and that of the present or the next request: the same, or no share.

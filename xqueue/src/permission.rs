@@ -120,8 +120,11 @@ impl Permission {
     }
 
     /// Returns the part of the compute units on which the process goes on while it is suspended at level 3, in
-    /// 64ths of those of the device. 0: none.
+    /// 64ths of those of the device. 0: none, as always below level 3.
     pub fn share(self) -> u8 {
+        if self.level() < Self::SHARE_LEVEL {
+            return 0;
+        }
         ((self.0 & Self::SHARES) >> Self::SHARE) as u8
     }
 
@@ -143,7 +146,7 @@ impl Permission {
     /// Returns true if the process is suspended but for a share of the compute units.
     #[inline]
     pub(crate) fn is_partial(self) -> bool {
-        self.0 & Self::RUN == 0 && self.0 & Self::SHARES != 0 && self.level() >= Self::SHARE_LEVEL
+        !self.run() && self.share() != 0
     }
 
     /// Returns the permission to launch within the window, of a process that keeps to its share.
@@ -308,7 +311,8 @@ mod tests {
     fn share_changes_no_other_field() {
         let mixed = Permission::new(0x1234_5678, false, true, 3).with_window(Window::from_units(31));
         let mixed = Permission::from_word(mixed.word() | 9 << 16);
-        for permission in [0, u64::MAX, mixed.word()].map(Permission::from_word) {
+        let plain = Permission::new(0, false, false, 3);
+        for permission in [plain, Permission::from_word(u64::MAX), mixed] {
             for share in 0..=u8::MAX {
                 let changed = permission.with_share(share);
                 assert_eq!(changed.share(), share.min(63));
@@ -323,7 +327,8 @@ mod tests {
         for run in [false, true] {
             assert_eq!(Permission::new(u32::MAX, run, true, u8::MAX).share(), 0);
         }
-        let share = Permission::limited().with_share(16);
+        assert_eq!(Permission::new(1, false, true, 2).with_share(16).share(), 0, "below level 3");
+        let share = Permission::new(1, true, true, 3).with_share(16);
         assert_eq!(share.with_window(Window::from_units(u8::MAX)).share(), 16);
         assert!(share.run() && share.limit());
     }

@@ -33,7 +33,7 @@ impl Registry {
             return None;
         }
         if units.pair > 1 && inner.mechanism.kind() == MechanismKind::DebugTrap {
-            // On gfx11.0 a debugger is refused once a mask was set (`kfd_dbg_set_queue_workaround`), and evictions
+            // On gfx11 the driver refuses a debugger once a mask was set (`kfd_dbg_set_queue_workaround`), so evictions
             // would fail from then on.
             inner.refuses_limits = Some(Errno(libc::EBUSY));
             return None;

@@ -24,7 +24,7 @@ pub struct Mode {
     pub rival: Option<Beside>,
 }
 
-/// What holds beside an urgent program.
+/// The settings of a mode with an urgent program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// The preemption level.

@@ -216,7 +216,7 @@ pub fn total(said: &str, name: &str) -> u64 {
     words.filter(|(key, _)| *key == name).filter_map(|(_, count)| count.parse::<u64>().ok()).sum()
 }
 
-/// A snapshot of one eviction: see [`Bed::still_held`].
+/// A snapshot of one eviction or limit: see [`Bed::still_held`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hold {
     /// How many there have been.
@@ -420,19 +420,15 @@ impl Bed {
     }
 
     /// Waits until every used queue of a program is limited to some of the compute units.
-    pub fn await_limited(&self, program: &Program) -> Outcome<()> {
-        let mut last = Vec::new();
+    pub fn await_limited(&self, program: &Program) -> Outcome<Hold> {
         await_some(&format!("{} was never limited", program.name), || {
-            last = self.queues(program)?;
-            let mut used = last.iter().filter(|queue| queue.seen > 0).peekable();
-            (used.peek().is_some() && used.all(|queue| queue.units.is_some() && !queue.off)).then_some(())
+            let Preemption { holds, .. } = self.preemption(program)?;
+            let queues = self.queues(program)?;
+            let mut used = queues.iter().filter(|queue| queue.seen > 0).peekable();
+            let limited = used.peek().is_some() && used.all(|queue| queue.units.is_some() && !queue.off);
+            limited.then_some(Hold { holds, queues })
         })
         .map_err(|trouble| program.explain(trouble))
-    }
-
-    /// Returns true if a queue of a program is limited.
-    pub fn is_limited(&self, program: &Program) -> bool {
-        self.queues(program).is_some_and(|queues| queues.iter().any(|queue| queue.units.is_some()))
     }
 
     /// Waits until no queue of anybody's is held or limited, which must not take longer than it may; how long it took since then.

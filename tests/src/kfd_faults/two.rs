@@ -1,4 +1,5 @@
-//! A low program that is held because an urgent one works, and what happens meanwhile.
+//! A low program that is held because an urgent one works, and what happens meanwhile: it is evicted, or it goes on within
+//! its share of the compute units.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use crate::faults::log::{Nanos, now};
 use crate::faults::stage::{Outcome, Trouble, await_some};
 
 /// More launches than any ring has slots (`ROC_AQL_QUEUE_SIZE`: 4,096 or 16,384).
-const BURST: u64 = 20_000;
+pub(super) const BURST: u64 = 20_000;
 /// The low program's rings.
 const RING: (&str, &str) = ("ROC_AQL_QUEUE_SIZE", "4096");
 /// So many packets, not taken yet, fill one but for what the runtime keeps free.
@@ -19,15 +20,21 @@ const KEPT: u64 = 4096;
 /// So that every request of a release fails thirty times, before one succeeds.
 const FAILING: &str = "1:1:update_queue,dbg_trap:30";
 /// The library's line about it.
-const NOT_BACK: &str = "queues were not put back at once";
+pub(super) const NOT_BACK: &str = "queues were not put back at once";
 /// The library's line about a server that is gone.
 const LOST: &str = "is lost";
 
+/// The policy that leaves a fixed share, and the one that leaves none, as the arguments of `xcli policy set`.
+pub(super) const SHARE: &[&str] = &["HPF", "--share-percent", "25", "--slowdown-percent", "0"];
+pub(super) const NO_SHARE: &[&str] = &["HPF"];
+
 /// The two programs of a case.
 pub struct Pair {
-    bed: Bed,
-    low: Program,
-    urgent: Program,
+    pub(super) bed: Bed,
+    pub(super) low: Program,
+    pub(super) urgent: Program,
+    /// True if the low program keeps a share and is not evicted.
+    in_share: bool,
 }
 
 /// Plays one case, and says what became of it.
@@ -36,17 +43,33 @@ pub fn case(
     longest: Duration,
     play: fn(Pair) -> Outcome<String>,
 ) -> Outcome<String> {
+    begin(mechanism, longest, false).and_then(play)
+}
+
+/// The same under a policy that leaves the low program a share.
+pub fn case_in_share(
+    mechanism: &'static str,
+    longest: Duration,
+    play: fn(Pair) -> Outcome<String>,
+) -> Outcome<String> {
+    begin(mechanism, longest, true).and_then(play)
+}
+
+fn begin(mechanism: &'static str, longest: Duration, in_share: bool) -> Outcome<Pair> {
     let bed = Bed::start(mechanism, longest, &[])?;
+    if in_share {
+        bed.set_policy(SHARE)?;
+    }
     // Room for a whole burst: only the ring's own size stops one.
     let room = [RING, ("XSCHED_AUTO_XQUEUE_THRESHOLD", "40000")];
     let low = bed.program("low", 1, &room)?;
     let urgent = bed.program("urgent", 10, &[])?;
-    play(Pair { bed, low, urgent })
+    Ok(Pair { bed, low, urgent, in_share })
 }
 
 impl Pair {
     /// The low program works and is held.
-    fn hold(&mut self) -> Outcome<Hold> {
+    pub(super) fn hold(&mut self) -> Outcome<Hold> {
         self.low.tell("go");
         self.low.await_round(0)?;
         self.hold_low()
@@ -55,17 +78,48 @@ impl Pair {
     /// The urgent program works, so that the low one is held with what it has.
     fn hold_low(&mut self) -> Outcome<Hold> {
         self.urgent.tell("go");
-        self.bed.await_held(&self.low, 0).map_err(|trouble| self.bed.explain(trouble))
+        self.await_held(0)
+    }
+
+    /// Waits until the low program is held, in a later hold than the first `holds`.
+    pub(super) fn await_held(&self, holds: u64) -> Outcome<Hold> {
+        let held = if self.in_share {
+            self.bed.await_limited(&self.low)
+        } else {
+            self.bed.await_held(&self.low, holds)
+        };
+        held.map_err(|trouble| self.bed.explain(trouble))
+    }
+
+    /// Checks that the hold still stands: an evicted program does nothing, and one in its share goes on.
+    pub(super) fn still_held(&self, hold: &Hold) -> Outcome<()> {
+        if !self.in_share {
+            return self.bed.still_held(&self.low, hold);
+        }
+        self.low.await_round(now())?;
+        // The urgent program may pause at a moment.
+        self.await_held(0).map(|_| ())
+    }
+
+    /// Starts another server in the place of one that was killed, with the same policy.
+    fn start_server(&mut self) -> Outcome<()> {
+        self.bed.start_server()?;
+        if self.in_share {
+            await_some("xserver did not answer", || self.bed.list())
+                .map_err(|trouble| self.bed.explain(trouble))?;
+            self.bed.set_policy(SHARE)?;
+        }
+        Ok(())
     }
 
     /// The urgent program rests: the low one is released at once and goes on.
-    fn release(&mut self) -> Outcome<String> {
+    pub(super) fn release(&mut self) -> Outcome<String> {
         self.urgent.tell("rest");
         self.urgent.await_line("resting")?;
         self.released_since(now())
     }
 
-    /// Nothing is held any more, and the low program goes on.
+    /// Waits until no queue is held and the low program has completed a round.
     fn released_since(&self, since: Nanos) -> Outcome<String> {
         let held = self.bed.await_none_held(since).map_err(|trouble| self.low.explain(trouble))?;
         let round = Duration::from_nanos(self.low.await_round(since)? - since);
@@ -74,12 +128,12 @@ impl Pair {
     }
 
     /// Both end, with the right memory and these warnings of the library's.
-    fn end(self, told: String, warnings: &[&str]) -> Outcome<String> {
+    pub(super) fn end(self, told: String, warnings: &[&str]) -> Outcome<String> {
         self.end_with(told, warnings, warnings)
     }
 
     /// The same where each has others.
-    fn end_with(self, told: String, of_low: &[&str], of_urgent: &[&str]) -> Outcome<String> {
+    pub(super) fn end_with(self, told: String, of_low: &[&str], of_urgent: &[&str]) -> Outcome<String> {
         let rounds = self.low.log().rounds();
         let holds = self.low.finish(of_low)?;
         self.urgent.finish(of_urgent)?;
@@ -142,7 +196,7 @@ pub fn forks(mut pair: Pair) -> Outcome<String> {
     let hold = pair.hold()?;
     pair.low.tell("fork");
     pair.low.await_line("forked")?;
-    pair.bed.still_held(&pair.low, &hold)?;
+    pair.still_held(&hold)?;
     let told = pair.release()?;
     pair.end(told, &[])
 }
@@ -225,17 +279,17 @@ pub fn urgent_killed(mut pair: Pair) -> Outcome<String> {
     if holds == 0 { wrong("nothing was held") } else { Ok(format!("{holds} holds; {told}")) }
 }
 
-/// The server that had it evicted is killed: the program goes on, and the next server has it evicted again.
+/// The server is killed: the program has all of the device, and the next server has it held again.
 pub fn server_killed(mut pair: Pair) -> Outcome<String> {
     let hold = pair.hold()?;
     let fault = pair.bed.kill_server();
     let told = pair.released_since(fault)?;
     pair.urgent.await_round(fault)?;
-    pair.bed.start_server()?;
+    pair.start_server()?;
     again(pair, &hold, told)
 }
 
-/// The server that had it evicted is stopped: the lease ends and the program goes on. After that it is evicted again.
+/// The server is stopped: the lease ends, and the program has all of the device. After that it is held again.
 pub fn server_stopped(mut pair: Pair) -> Outcome<String> {
     let hold = pair.hold()?;
     let fault = pair.bed.signal_server(Signal::STOP);
@@ -261,14 +315,14 @@ pub fn release_fails_without_server(mut pair: Pair) -> Outcome<String> {
     let fault = pair.bed.kill_server();
     let told = pair.released_since(fault)?;
     pair.bed.fail_ioctls("")?;
-    pair.bed.start_server()?;
-    pair.bed.await_held(&pair.low, hold.holds)?;
+    pair.start_server()?;
+    pair.await_held(hold.holds)?;
     pair.release()?;
     pair.end_with(told, &[LOST, NOT_BACK], &[LOST])
 }
 
 fn again(mut pair: Pair, hold: &Hold, told: String) -> Outcome<String> {
-    pair.bed.await_held(&pair.low, hold.holds)?;
+    pair.await_held(hold.holds)?;
     pair.release()?;
     pair.end(told, &[LOST])
 }

@@ -237,7 +237,7 @@ impl<P: ClientPage> ClientState<P> {
         let level = u64::from(level.number().unsigned_abs()) << 8;
         let window = u64::from(permit.window.units()) << 24;
         // A running client has none, so that a change of the share alone does not reach it.
-        let share = if permit.run { 0 } else { u64::from(permit.share.units() & 0x3f) << 2 };
+        let share = if permit.run { 0 } else { u64::from(permit.share.units()) << 2 };
         let word = window | level | share | u64::from(permit.limit) << 1 | u64::from(permit.run);
         if self.stored == Some(word) {
             return false;
