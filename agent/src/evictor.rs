@@ -151,6 +151,11 @@ impl Evictor {
     /// Applies the permission in force. Returns the time after which to call this again even if nothing
     /// changes.
     pub(crate) fn step(&self, domain: &Domain, link: &ServerLink) -> Option<Duration> {
+        let permission = domain.permission();
+        // A process that is suspended for a moment keeps its place.
+        if permission.run() && !self.has_ended() {
+            self.preemption.put_first(permission.is_first());
+        }
         let Some(queues) = self.preemption.queues() else {
             // The queues are not followed any more, and nothing limits them.
             domain.set_in_share(false);

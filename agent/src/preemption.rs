@@ -56,6 +56,7 @@ impl Preemption {
         self.queues.store(ptr::null_mut(), Ordering::Release);
         self.has_further_context.store(false, Ordering::Release);
         self.inputs.server_answered.store(false, Ordering::Release);
+        self.inputs.set_first(false);
         self.inputs.set_requested(level);
     }
 
@@ -93,6 +94,15 @@ impl Preemption {
             && let Some(queues) = self.queues()
         {
             queues.measure_all();
+        }
+    }
+
+    /// Sets whether the process's queues go before those of other processes, those that are created from now on too.
+    pub(crate) fn put_first(&self, first: bool) {
+        if self.inputs.set_first(first)
+            && let Some(queues) = self.queues()
+        {
+            queues.take_place();
         }
     }
 

@@ -1,7 +1,7 @@
 //! The setting of one queue: the runtime requests one, we may evict the queue, and the driver has been sent
 //! one. Pure: answers of the driver come in, the next request goes out.
 
-use hip_sys::kfd::{CreateQueue, MAX_QUEUE_PERCENTAGE, UpdateQueue};
+use hip_sys::kfd::{CreateQueue, MAX_QUEUE_PERCENTAGE, MAX_QUEUE_PRIORITY, UpdateQueue};
 
 use crate::kernel::Errno;
 
@@ -61,6 +61,38 @@ pub fn merge(percentage: u32, evicted: bool) -> u32 {
     if evicted && share <= MAX_QUEUE_PERCENTAGE { percentage & !SHARE } else { percentage }
 }
 
+/// The place of a queue among the queues of all processes of a device: whose work the device's dispatcher takes first.
+///
+/// The driver has three levels for a queue's place on the hardware, low (priority 0 to 6), medium (7 to 10) and high (11 to
+/// 15; `pipe_priority_map` in `kfd_mqd_manager.c`), and orders queues of one level by the priority itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precedence {
+    /// The priority that the runtime set.
+    #[default]
+    Own,
+    /// Before all queues of other processes that are not first too: the high level. The order among the process's own
+    /// queues stays.
+    First,
+    /// Behind the first ones: at most the medium level.
+    Behind,
+}
+
+impl Precedence {
+    /// The lowest priority of the high level.
+    const HIGH: u32 = 11;
+
+    /// Returns the priority for the driver, given the one that the runtime set. A value that the driver refuses is passed
+    /// on, so that the runtime gets the error.
+    pub fn merge(self, priority: u32) -> u32 {
+        match self {
+            _ if priority > MAX_QUEUE_PRIORITY => priority,
+            Self::Own => priority,
+            Self::First => Self::HIGH + priority * (MAX_QUEUE_PRIORITY - Self::HIGH) / MAX_QUEUE_PRIORITY,
+            Self::Behind => priority.min(Self::HIGH - 1),
+        }
+    }
+}
+
 /// Returns true if the driver refuses a request with this error before it changes anything: it checks values,
 /// id and ring first.
 pub fn refused(errno: Errno) -> bool {
@@ -84,6 +116,8 @@ pub struct Arbiter {
     requested: Setting,
     /// Bits of [`Evictor`].
     evictors: u8,
+    /// The wanted place among the queues of other processes.
+    precedence: Precedence,
     /// The setting in the driver. `None` if the last request failed: the driver keeps the values, but the state
     /// of the hardware is unknown.
     known: Option<Setting>,
@@ -95,9 +129,9 @@ pub struct Arbiter {
 impl Arbiter {
     /// Makes the arbiter of a queue that the runtime creates with this setting, and that is created evicted
     /// by [`Evictor::Scheduler`] if `evicted` is true.
-    pub fn new(requested: Setting, evicted: bool) -> Self {
+    pub fn new(requested: Setting, evicted: bool, precedence: Precedence) -> Self {
         let evictors = if evicted { Evictor::Scheduler as u8 } else { 0 };
-        let mut arbiter = Self { requested, evictors, known: None, pending: false };
+        let mut arbiter = Self { requested, evictors, precedence, known: None, pending: false };
         arbiter.known = Some(arbiter.target());
         arbiter
     }
@@ -138,6 +172,18 @@ impl Arbiter {
         self.set_evictors(if evicted { self.evictors | bit } else { self.evictors & !bit });
     }
 
+    /// Returns the wanted place among the queues of other processes.
+    pub fn precedence(&self) -> Precedence {
+        self.precedence
+    }
+
+    /// Sets the wanted place among the queues of other processes.
+    pub fn set_precedence(&mut self, precedence: Precedence) {
+        let before = self.target();
+        self.precedence = precedence;
+        self.pending |= self.target() != before;
+    }
+
     /// Removes all reasons to evict.
     pub fn restore(&mut self) {
         self.set_evictors(0);
@@ -160,7 +206,8 @@ impl Arbiter {
 
     /// Returns the setting to be sent for a request of the runtime.
     pub fn merged(&self, requested: Setting) -> Setting {
-        Setting { percentage: merge(requested.percentage, self.held()), ..requested }
+        let percentage = merge(requested.percentage, self.held());
+        Setting { percentage, priority: self.precedence.merge(requested.priority), ..requested }
     }
 
     /// Records the answer to an update of the runtime, which was sent merged.
@@ -171,7 +218,7 @@ impl Arbiter {
                 let sent = self.merged(requested);
                 self.requested = requested;
                 self.answered(sent, result);
-                self.pending |= result.is_err() && self.held();
+                self.pending |= result.is_err() && self.differs();
             }
         }
     }
@@ -186,7 +233,12 @@ impl Arbiter {
     /// (SET_CU_MASK).
     pub fn invalidate(&mut self) {
         self.known = None;
-        self.pending |= self.held();
+        self.pending |= self.differs();
+    }
+
+    /// Returns true if we want another setting than the runtime.
+    fn differs(&self) -> bool {
+        self.held() || self.precedence != Precedence::Own
     }
 }
 
@@ -202,6 +254,14 @@ mod tests {
         assert_eq!(merge(0x0364, false), 0x0364);
         assert_eq!(merge(0, false), 0);
         assert_eq!(merge(101, true), 101, "the driver refuses it");
+    }
+
+    #[test]
+    fn precedence_keeps_the_order_within_a_process_and_sets_processes_apart() {
+        let of = |precedence: Precedence| [0, 7, 11, 15, 16].map(|priority| precedence.merge(priority));
+        assert_eq!(of(Precedence::Own), [0, 7, 11, 15, 16]);
+        assert_eq!(of(Precedence::First), [11, 12, 13, 15, 16], "the driver refuses 16");
+        assert_eq!(of(Precedence::Behind), [0, 7, 10, 10, 16]);
     }
 
     /// A driver that keeps the values of a failed update, and then may or may not act on them.
@@ -227,6 +287,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Evict(Evictor, bool),
+        Place(Precedence),
         Runtime { percentage: u32, priority: u32 },
         Mask,
         Send,
@@ -239,6 +300,8 @@ mod tests {
                 on
             )),
             (0u32..0x400, 0u32..18).prop_map(|(percentage, priority)| Step::Runtime { percentage, priority }),
+            prop_oneof![Just(Precedence::Own), Just(Precedence::First), Just(Precedence::Behind)]
+                .prop_map(Step::Place),
             Just(Step::Mask),
             Just(Step::Send),
         ]
@@ -250,18 +313,24 @@ mod tests {
         #[test]
         fn arbiter_is_never_wrong_and_settles(
             born in any::<bool>(),
+            first in any::<bool>(),
             steps in proptest::collection::vec((step(), proptest::option::weighted(0.4, any::<bool>())), 0..60),
         ) {
             let wish = Setting { ring_base_address: 0x1000, ring_size: 4096, percentage: 100, priority: 7 };
-            let mut arbiter = Arbiter::new(wish, born);
-            let first = arbiter.merged(wish);
-            let mut driver = Driver { kept: first, on: first.percentage & 0xff > 0 };
+            let mut place = if first { Precedence::First } else { Precedence::Own };
+            let mut arbiter = Arbiter::new(wish, born, place);
+            let kept = arbiter.merged(wish);
+            let mut driver = Driver { kept, on: kept.percentage & 0xff > 0 };
             let (mut want, mut by) = (wish, [born, false]);
             for (step, fails) in steps {
                 match step {
                     Step::Evict(evictor, on) => {
                         by[usize::from(evictor == Evictor::User)] = on;
                         arbiter.set_evicted(evictor, on);
+                    }
+                    Step::Place(new) => {
+                        place = new;
+                        arbiter.set_precedence(new);
                     }
                     Step::Runtime { percentage, priority } => {
                         let new = Setting { percentage, priority, ..want };
@@ -283,7 +352,8 @@ mod tests {
                 let held = by[0] || by[1];
                 prop_assert_eq!(arbiter.held(), held);
                 if arbiter.settled() {
-                    prop_assert_eq!(driver.kept, Setting { percentage: merge(want.percentage, held), ..want });
+                    let (percentage, priority) = (merge(want.percentage, held), place.merge(want.priority));
+                    prop_assert_eq!(driver.kept, Setting { percentage, priority, ..want });
                     prop_assert_eq!(driver.on, driver.kept.percentage & 0xff > 0);
                 }
                 if arbiter.is_off() {

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hip_sys::kfd;
 
-use crate::arbiter::Arbiter;
-use crate::units::UnitLimit;
+use crate::arbiter::{Arbiter, Precedence};
+use crate::units::{UnitLimit, Units};
 
 /// Returns true if queues of this type (a `QUEUE_TYPE_` constant) run kernels.
 pub fn is_compute(queue_type: u32) -> bool {
@@ -61,10 +61,26 @@ impl Queue {
         self.arbiter.held() || self.limit.is_settled()
     }
 
+    /// Limits the queue to so many of the units, behind those that go first.
+    pub(crate) fn set_limit(&mut self, units: Units, keep: u32, merges: bool) {
+        self.limit.set(units, keep);
+        if merges {
+            self.arbiter.set_precedence(Precedence::Behind);
+        }
+    }
+
+    /// Removes the limit. `usual`: the place of the process's queues without one.
+    pub(crate) fn remove_limit(&mut self, usual: Precedence) {
+        if self.limit.is_set() {
+            self.limit.remove();
+            self.arbiter.set_precedence(usual);
+        }
+    }
+
     /// Removes all reasons to evict the queue, and its limit.
-    pub(crate) fn release(&mut self) {
+    pub(crate) fn release(&mut self, usual: Precedence) {
         self.arbiter.restore();
-        self.limit.remove();
+        self.remove_limit(usual);
     }
 
     /// Returns true if the queue has packets that the device has not taken, or that are not known to be

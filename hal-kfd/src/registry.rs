@@ -7,6 +7,7 @@
 
 mod limit;
 mod named;
+mod precedence;
 
 pub use crate::queue::Queue;
 pub use named::Refused;
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hip_sys::kfd::{self, Ioctl, Plain as _, debug};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::arbiter::{Arbiter, Evictor, Setting};
+use crate::arbiter::{Arbiter, Evictor, Precedence, Setting};
 use crate::kernel::{Errno, Kernel, KernelExt as _};
 use crate::mechanism::debug_trap::DebugTrap;
 use crate::mechanism::update_queue::UpdateQueue;
@@ -44,6 +45,10 @@ struct Inner {
     limited: BTreeMap<u32, (Units, u32)>,
     /// See [`Registry::refuses_limits`].
     refuses_limits: Option<Errno>,
+    /// The place of the compute queues that are not limited.
+    usual: Precedence,
+    /// True once a queue could not be given another place.
+    refuses_precedence: bool,
     /// See [`Registry::given_up`].
     given_up: Option<Errno>,
     /// True if the runtime, or this registry, has enabled the debugger's support.
@@ -100,6 +105,8 @@ impl Registry {
             holding: BTreeSet::new(),
             limited: BTreeMap::new(),
             refuses_limits: None,
+            usual: Precedence::Own,
+            refuses_precedence: false,
             given_up: None,
             runtime_enabled: false,
             serial: 0,
@@ -148,20 +155,25 @@ impl Registry {
         let evicted = compute && inner.given_up.is_none() && inner.holding.contains(&asked.gpu_id);
         let merges = inner.mechanism.merges();
         let requested = Setting::of_creation(&asked);
-        let mut arbiter = Arbiter::new(requested, evicted && merges);
-        put_percentage(argument, arbiter.merged(requested).percentage);
+        let limited = inner.limited.get(&asked.gpu_id).copied().filter(|_| compute);
+        let precedence = match limited {
+            _ if !compute || !merges => Precedence::Own,
+            Some(_) => Precedence::Behind,
+            None => inner.usual,
+        };
+        let mut arbiter = Arbiter::new(requested, evicted && merges, precedence);
+        put_setting(argument, arbiter.merged(requested));
         let result = runtime.execute(command, argument);
-        put_percentage(argument, asked.queue_percentage);
+        put_setting(argument, requested);
         let id = kfd::CreateQueue::from_bytes(argument).queue_id;
         inner.note_answer(result);
         result?;
         arbiter.set_evicted(Evictor::Scheduler, evicted);
         inner.serial += 1;
         let mut limit = UnitLimit::default();
-        if let Some((units, keep)) = inner.limited.get(&asked.gpu_id).filter(|_| compute) {
-            limit.set(*units, *keep);
+        if let Some((units, keep)) = limited {
+            limit.set(units, keep);
         }
-        let limited = limit.is_set();
         let queue = Queue {
             id,
             serial: inner.serial,
@@ -180,7 +192,7 @@ impl Registry {
             activity: (false, 0),
         };
         inner.queues.insert(id, queue);
-        if limited || evicted && !merges {
+        if limited.is_some() || evicted && !merges {
             // The queue has no packets before this call returns to its creator.
             inner.apply(&[id]);
         }
@@ -314,10 +326,11 @@ impl Registry {
         let mut inner = self.lock();
         inner.holding.remove(&gpu_id);
         inner.limited.remove(&gpu_id);
+        let usual = inner.usual;
         let mut restored = Vec::new();
         for queue in inner.queues.values_mut().filter(|queue| queue.gpu_id == gpu_id) {
             queue.arbiter.set_evicted(Evictor::Scheduler, false);
-            queue.limit.remove();
+            queue.remove_limit(usual);
             restored.push((queue.activity, queue.id));
         }
         // The most active queue comes last: each request after it would save its waves once more.
@@ -381,6 +394,7 @@ impl Registry {
         let mut inner = self.lock();
         inner.given_up.get_or_insert(why);
         inner.release_devices();
+        inner.place(Precedence::Own);
         inner.restore_all(&mut Outcome::default());
     }
 
@@ -410,7 +424,8 @@ impl Registry {
         let mut inner = self.lock();
         inner.release_devices();
         let ids: Vec<u32> = inner.queues.keys().copied().collect();
-        inner.queues.values_mut().for_each(Queue::release);
+        let usual = inner.usual;
+        inner.queues.values_mut().for_each(|queue| queue.release(usual));
         let outcome = inner.apply(&ids);
         inner.end_session();
         outcome
@@ -530,7 +545,8 @@ impl Inner {
 
     /// Tries once to restore every queue.
     fn restore_all(&mut self, outcome: &mut Outcome) {
-        self.queues.values_mut().for_each(Queue::release);
+        let usual = self.usual;
+        self.queues.values_mut().for_each(|queue| queue.release(usual));
         let mut queues: Vec<&mut Queue> = self.queues.values_mut().collect();
         cu_mask::apply(&*self.kernel, &mut queues, outcome);
         self.mechanism.apply(&*self.kernel, &mut queues, outcome);
@@ -562,11 +578,16 @@ fn enable_runtime(kernel: &dyn Kernel) -> bool {
     matches!(kernel.call(&mut enable), Ok(_) | Err(Errno(libc::EBUSY)))
 }
 
-/// Writes a percentage into the argument of CREATE_QUEUE, if the argument is long enough.
-fn put_percentage(argument: &mut [u8], percentage: u32) {
-    let at = std::mem::offset_of!(kfd::CreateQueue, queue_percentage);
-    if let Some(bytes) = argument.get_mut(at..at + size_of::<u32>()) {
-        bytes.copy_from_slice(&percentage.to_ne_bytes());
+/// Writes percentage and priority into the argument of CREATE_QUEUE, if the argument is long enough.
+fn put_setting(argument: &mut [u8], setting: Setting) {
+    let fields = [
+        (std::mem::offset_of!(kfd::CreateQueue, queue_percentage), setting.percentage),
+        (std::mem::offset_of!(kfd::CreateQueue, queue_priority), setting.priority),
+    ];
+    for (at, value) in fields {
+        if let Some(bytes) = argument.get_mut(at..at + size_of::<u32>()) {
+            bytes.copy_from_slice(&value.to_ne_bytes());
+        }
     }
 }
 

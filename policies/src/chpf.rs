@@ -15,13 +15,12 @@
 //! Always set: the owner of a process may change its nice value at any time, and no event tells of it.
 //!
 //! # Parameters, wake-ups
-//! Gaps, the share of suspended entities, counters and wake-ups are as under HPF. A program of high nice value can starve as
-//! long as another one has work, unless `XSCHED_STARVATION_MS` is set.
+//! Gaps, the share of suspended entities, the priority of hardware queues, counters and wake-ups are as under HPF. A program
+//! of high nice value can starve as long as another one has work, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::parameter::Values;
-use crate::policy::{Input, Linger, Policy, Ranking};
+use crate::policy::{Input, Manner, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
-use protocol::operation::Share;
 use protocol::time::Time;
 
 /// Nice value of the process on the processor; the lower one comes first.
@@ -31,20 +30,18 @@ pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has
 /// Lowest nice value first; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Chpf {
-    linger: Linger,
-    share: Share,
+    manner: Manner,
 }
 
 impl Policy for Chpf {
     fn configure(&mut self, values: &Values) {
-        (self.linger, self.share) = (values.linger(), values.share());
+        self.manner = values.manner();
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         for (index, entity) in input.members() {
             let nice = i64::from(entity.process.nice);
-            let Self { linger, share } = *self;
-            rankings[index] = Ranking { linger, share, ..Ranking::new(-nice, NICE.number(nice)) };
+            rankings[index] = Ranking::new(-nice, NICE.number(nice)).with_manner(self.manner);
         }
         None
     }

@@ -50,30 +50,38 @@
 //! Counters: `shares-raised` and `shares-lowered`, how often; `share-now-percent`, the largest share that an entity leaves
 //! now, in percent of the compute units.
 //!
+//! # The priority of hardware queues
+//! With `queues-first` the hardware queues of an entity have a higher priority than all others on its devices: the device's
+//! dispatcher takes its kernels first wherever work of both is there. This makes a share cheaper for the urgent entity, and
+//! lets it pass by what is in flight at level 1. It is so for an entity of which no queue can be outranked on any of its
+//! devices, idle queues included, while another entity is on one of them whose queues all have a lower priority. That
+//! changes only as programs come and go, or their priorities change. The library sets it by `UPDATE_QUEUE`, a request for
+//! each hardware queue; the streams' own priorities order the program's work among itself as before, and those of others
+//! stay below. It has no effect where evictions use debug-trap. What it does on a card is not known: the simulated GPU
+//! gives free compute units to the queue of the highest priority.
+//!
 //! # Parameters, wake-ups
 //! It wakes up when the time is over for which an idle entity keeps its devices. An entity of low priority can
 //! starve as long as a higher one has work, unless `XSCHED_STARVATION_MS` is set.
 //!
 //! [`Priority::NO_EXECUTE`]: protocol::bounds::Priority::NO_EXECUTE
 
-use crate::parameter::{GAPS, Parameter, SHARE, SLOWDOWN, Values};
-use crate::policy::{Input, Linger, Policy, Ranking};
+use crate::parameter::{FIRST, GAPS, Parameter, SHARE, SLOWDOWN, Values};
+use crate::policy::{Input, Manner, Policy, Ranking};
 use crate::reason::PRIORITY;
-use protocol::operation::Share;
 use protocol::time::Time;
 
-pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE, SLOWDOWN];
+pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE, SLOWDOWN, FIRST];
 
 /// Highest priority first; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Hpf {
-    linger: Linger,
-    share: Share,
+    manner: Manner,
 }
 
 impl Policy for Hpf {
     fn configure(&mut self, values: &Values) {
-        (self.linger, self.share) = (values.linger(), values.share());
+        self.manner = values.manner();
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
@@ -81,8 +89,7 @@ impl Policy for Hpf {
             let [rank, floor, ceiling] = [entity.priority, entity.floor, entity.ceiling].map(i64::from);
             let reason = PRIORITY.number(rank);
             let range = Some((floor, ceiling));
-            let Self { linger, share } = *self;
-            rankings[index] = Ranking { range, linger, share, ..Ranking::new(rank, reason) };
+            rankings[index] = Ranking { range, ..Ranking::new(rank, reason).with_manner(self.manner) };
         }
         None
     }

@@ -49,7 +49,7 @@
 //!
 //! # The share of suspended entities
 //! With `share-percent` an entity that is outranked goes on at level 3 on a part of the compute units, as under HPF. With
-//! slices it does not.
+//! slices it does not. `queues-first` is as under HPF as well, without slices.
 //!
 //! # Parameters, wake-ups
 //! It wakes up when a device has to be cleared or given back, and when a slice ends for which another entity
@@ -62,16 +62,15 @@ mod class;
 mod expectation;
 mod order;
 
-use crate::parameter::{CRITICAL_ABOVE, GAPS, Parameter, SHARE, SLOWDOWN, Values, parameter};
+use crate::parameter::{CRITICAL_ABOVE, FIRST, GAPS, Parameter, SHARE, SLOWDOWN, Values, parameter};
 use crate::per_entity::PerEntity;
-use crate::policy::{Input, Linger, Policy, Ranking};
+use crate::policy::{Input, Manner, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::{earlier, micros};
 use class::ClassRange;
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{ClassSlice, Classes, Order, Slices};
-use protocol::operation::Share;
 use protocol::rank_reason::RankReason;
 use protocol::time::Time;
 
@@ -128,6 +127,7 @@ pub(crate) const PARAMETERS: &[Parameter] = &[
     GAPS,
     SHARE,
     SLOWDOWN,
+    FIRST,
 ];
 
 /// The number of the only method of learning.
@@ -150,8 +150,7 @@ pub struct Lcbe {
     slices: Slices,
     order: Order,
     entries: PerEntity<Entry>,
-    linger: Linger,
-    share: Share,
+    manner: Manner,
 }
 
 /// State of an entity.
@@ -183,9 +182,7 @@ impl Policy for Lcbe {
         self.keeper.configure(settings(values));
         self.slices = slices(values);
         // Within a slice a gap costs the entity itself.
-        let without_slices = (values.linger(), values.share());
-        (self.linger, self.share) =
-            if self.slices.first.is_zero() { without_slices } else { Default::default() };
+        self.manner = if self.slices.first.is_zero() { values.manner() } else { Manner::default() };
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
@@ -221,9 +218,8 @@ impl Policy for Lcbe {
                 Some(expected) => EXPECTED.number(micros(expected.since(now)) - micros(now.since(expected))),
                 None => CLASS.number(class),
             };
-            let ranking = Ranking::new(class * STRIDE, reason);
-            let (reserves, linger, share) = (reserves.is_some(), self.linger, self.share);
-            rankings[index] = Ranking { reserves, linger, share, ..ranking };
+            let ranking = Ranking::new(class * STRIDE, reason).with_manner(self.manner);
+            rankings[index] = Ranking { reserves: reserves.is_some(), ..ranking };
         }
         self.keeper.end(now);
         for (index, entity) in input.members() {

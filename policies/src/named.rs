@@ -96,7 +96,7 @@ mod tests {
         let error = refused("hpf", &[("slack", 5.0)]);
         assert_eq!(
             error,
-            "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent"
+            "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent, queues-first"
         );
     }
 

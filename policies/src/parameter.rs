@@ -1,6 +1,6 @@
 //! The parameters of policies.
 
-use crate::policy::Linger;
+use crate::policy::{Linger, Manner};
 use protocol::operation::Share;
 use std::fmt;
 use std::time::Duration;
@@ -43,6 +43,10 @@ pub(crate) const SHARE: Parameter = parameter!("share-percent" in (0.0, 75.0), d
 pub(crate) const SLOWDOWN: Parameter = parameter!("slowdown-percent" in (0.0, 100.0), default 5.0,
     "the share is lowered while requests of the urgent entity take more than this longer than without a share; \
      0: the share is fixed");
+
+/// Whether the most urgent entity's queues go first, for the policies that have [`SHARE`].
+pub(crate) const FIRST: Parameter = parameter!("queues-first" in (0.0, 1.0), default 0.0,
+    "1: the hardware queues of the most urgent entity have a higher priority than all others on its devices");
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,9 +126,10 @@ impl Values {
         Duration::from_secs_f64(self.get(name) / 1e6)
     }
 
-    /// Returns the linger that the value of [`GAPS`] chooses.
-    pub(crate) fn linger(&self) -> Linger {
-        if self.get(GAPS.name) >= 0.5 { Linger::Learnt } else { Linger::Fixed }
+    /// Returns how the most urgent entity runs: the values of [`GAPS`], [`SHARE`] and [`FIRST`].
+    pub(crate) fn manner(&self) -> Manner {
+        let linger = if self.get(GAPS.name) >= 0.5 { Linger::Learnt } else { Linger::Fixed };
+        Manner { linger, share: self.share(), queues_first: self.get(FIRST.name) >= 0.5 }
     }
 
     /// Returns the value of [`SHARE`].

@@ -52,6 +52,9 @@ pub struct Ranking {
     /// level 3. With none that work is evicted. It is the largest share where the policy has a bound on the slowdown:
     /// the engine finds the one that keeps it.
     pub share: Share,
+    /// True if the hardware queues of the entity go before those of others, where it outranks all others of a device at any
+    /// time.
+    pub queues_first: bool,
     /// The reason why the device is withheld from the entity, also while no other wants it. Not to be
     /// combined with a range.
     pub throttle: Option<Throttle>,
@@ -62,12 +65,35 @@ pub struct Ranking {
     pub reserves: bool,
 }
 
+/// How an entity runs that goes before others, by the parameters of the policies by priority.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// See [`Ranking::linger`].
+    pub linger: Linger,
+    /// See [`Ranking::share`].
+    pub share: Share,
+    /// See [`Ranking::queues_first`].
+    pub queues_first: bool,
+}
+
 impl Ranking {
     /// Creates a ranking without anything but a rank.
     pub fn new(rank: i64, reason: RankReason) -> Self {
         let (lead, range, throttle, job) = (None, None, None, None);
         let (window, linger, share) = (Window::OWN, Linger::Fixed, Share::NONE);
-        Self { rank, reason, lead, range, window, linger, share, throttle, job, reserves: false }
+        let (reserves, queues_first) = (false, false);
+        Self { rank, reason, lead, range, window, linger, share, queues_first, throttle, job, reserves }
+    }
+
+    /// Returns the lowest and the highest rank that the entity can have as far as is known: without a range, the present rank.
+    pub(crate) fn usual_range(&self) -> (i64, i64) {
+        self.range.unwrap_or((self.rank, self.rank))
+    }
+
+    /// Adds what the parameters of the policies by priority say.
+    pub(crate) fn with_manner(self, manner: Manner) -> Self {
+        let Manner { linger, share, queues_first } = manner;
+        Self { linger, share, queues_first, ..self }
     }
 
     /// Adds the window and the linger of an entity with slices, given the shortest slice on its devices.

@@ -120,6 +120,8 @@ pub(crate) struct Resolver {
     claims: Vec<Option<(i64, usize)>>,
     /// For each device the highest rank that any entity could have there.
     ceilings: Vec<i64>,
+    /// For each device the highest and the lowest of the ranks that its entities have at most ([`Ranking::usual_range`]).
+    extremes: Vec<(i64, i64)>,
     /// For each device the number of entities that use it.
     crowds: Vec<usize>,
     jobs: Jobs,
@@ -280,6 +282,8 @@ impl Resolver {
     fn note_ceilings(&mut self, ranked: &Ranked<'_>) {
         self.ceilings.clear();
         self.ceilings.resize(ranked.rules.len(), i64::MIN);
+        self.extremes.clear();
+        self.extremes.resize(ranked.rules.len(), (i64::MIN, i64::MAX));
         self.crowds.clear();
         self.crowds.resize(ranked.rules.len(), 0);
         for (index, entity) in ranked.entities.all().iter().enumerate() {
@@ -287,6 +291,9 @@ impl Resolver {
                 let (ranking, cell) = ranked.on(index, used);
                 let ceiling = ranking.range.map_or(i64::MAX, |(_, ceiling)| ceiling);
                 self.ceilings[cell] = ceiling.max(self.ceilings[cell]);
+                let (_, ceiling) = ranking.usual_range();
+                let (highest, lowest) = self.extremes[cell];
+                self.extremes[cell] = (ceiling.max(highest), ceiling.min(lowest));
                 self.crowds[cell] += 1;
             }
         }
@@ -378,7 +385,24 @@ impl Resolver {
         // Below level 3 nobody goes on within a share.
         let keeps = ranked.entities.all()[index].level == PreemptLevel::Interrupt;
         let share = if keeps { share } else { Share::NONE };
-        Permit { run: blocked.is_none(), limit, window, share, reason }
+        let first = self.goes_first(ranked, index);
+        Permit { run: blocked.is_none(), limit, window, share, first, reason }
+    }
+
+    /// Returns true if the hardware queues of an entity go first: its policy wants that, nobody on its devices can outrank
+    /// it, and it always outranks somebody there.
+    fn goes_first(&self, ranked: &Ranked<'_>, index: usize) -> bool {
+        let uses = ranked.entities.uses(&ranked.entities.all()[index]);
+        let mut rankings = uses.iter().map(|used| ranked.on(index, used));
+        let outranks = rankings.clone().any(|(ranking, cell)| {
+            let (_, lowest) = self.extremes[cell];
+            ranking.queues_first && lowest < ranking.usual_range().0
+        });
+        outranks
+            && rankings.all(|(ranking, cell)| {
+                let (highest, _) = self.extremes[cell];
+                highest <= ranking.usual_range().1
+            })
     }
 }
 

@@ -4,7 +4,7 @@ mod common;
 
 use common::{entity_queues, gang, global, local, pid, queue, status};
 use policies::reason::PRIORITY;
-use policies::{Engine, registry};
+use policies::{Choice, Engine, registry};
 use proptest::prelude::*;
 use protocol::bounds::Priority;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
@@ -37,6 +37,45 @@ fn words(status: &Status) -> String {
         (false, true) => "stop*",
     };
     decide(status).iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// For each entity `1` if its hardware queues go first, else `0`.
+fn firsts(queues_first: f64, gangs: &[Row]) -> String {
+    let mut choice = registry::find(PolicyKind::Hpf).map(Choice::new).unwrap();
+    choice.values.set("queues-first", queues_first).unwrap();
+    let queues = |row: &Row| {
+        let queues =
+            (1..).zip(*row).map(|(id, &(device, priority, ready))| queue(id, device, priority, ready));
+        queues.collect::<Vec<_>>()
+    };
+    let gangs = (1..).zip(gangs).map(|(client, row)| gang(client, queues(row))).collect();
+    let mut engine = Engine::new(choice, Duration::ZERO);
+    let decision = engine.decide(&global(gangs), NOW);
+    decision.operations.iter().map(|operation| if operation.permit.first { '1' } else { '0' }).collect()
+}
+
+#[test]
+fn hardware_queues_of_the_most_urgent_gangs_go_first() {
+    let table: &[(&str, &[Row], &str)] = &[
+        ("a gang alone", &[&[(1, 9, true)]], "0"),
+        ("beside a lower one, ready or not", &[&[(1, 9, true)], &[(1, 0, false)]], "10"),
+        ("while it is idle as well", &[&[(1, 9, false)], &[(1, 0, true)]], "10"),
+        ("equals", &[&[(1, 9, true)], &[(1, 9, true)]], "00"),
+        ("equals beside a lower one", &[&[(1, 9, true)], &[(1, 9, true)], &[(1, 1, true)]], "110"),
+        ("only the highest", &[&[(1, 9, true)], &[(1, 5, true)], &[(1, 1, true)]], "100"),
+        ("other devices", &[&[(1, 9, true)], &[(2, 1, true)]], "00"),
+        (
+            "outranked on another device",
+            &[&[(1, 5, true), (2, 5, true)], &[(2, 9, true)], &[(1, 1, true)]],
+            "010",
+        ),
+        ("a low queue of its own", &[&[(1, 9, true), (1, 0, false)], &[(1, 5, true)]], "00"),
+        ("its lowest queue is higher", &[&[(1, 9, true), (1, 6, false)], &[(1, 5, true)]], "10"),
+    ];
+    for (case, gangs, expected) in table {
+        assert_eq!(firsts(1.0, gangs), *expected, "{case}");
+        assert_eq!(firsts(0.0, gangs), "0".repeat(expected.len()), "{case}");
+    }
 }
 
 /// The device, the priority and the readiness of each queue.

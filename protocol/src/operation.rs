@@ -37,6 +37,10 @@ pub struct Permit {
     /// `run` is false, at level 3. Older recordings have none.
     #[serde(default)]
     pub share: Share,
+    /// True if its hardware queues go before those of others on the device. It counts only if `run` is true. Older
+    /// recordings have none.
+    #[serde(default)]
+    pub first: bool,
     /// The reason why it runs or does not.
     pub reason: Reason,
 }
@@ -44,7 +48,7 @@ pub struct Permit {
 impl Permit {
     /// Returns the permission to launch without the advice of a policy: the library's own window, if it limits.
     pub const fn running(limit: bool, reason: Reason) -> Self {
-        Self { run: true, limit, window: Window::OWN, share: Share::NONE, reason }
+        Self { run: true, limit, window: Window::OWN, share: Share::NONE, first: false, reason }
     }
 }
 

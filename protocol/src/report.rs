@@ -73,6 +73,31 @@ pub struct WindowRow {
     pub in_flight: Spread,
 }
 
+/// What the priority of hardware queues does for kernels beside those of another program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueuePriority {
+    /// Duration of each kernel, which fills the device alone.
+    pub kernel_us: u64,
+    /// Duration of each kernel of the other program, which fills the device eight times.
+    pub other_kernel_us: u64,
+    /// One row for each place of the queues.
+    pub rows: Vec<PriorityRow>,
+}
+
+/// Kernels with queues of one priority.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PriorityRow {
+    /// `alone`, `equal` or `first`: without the other program, with the same priority as its queues, or with a higher
+    /// one.
+    pub place: String,
+    /// Time from the launch of a kernel to the end of the wait for it.
+    pub took_us: Spread,
+    /// Kernels of the other program a second; `None` without it.
+    pub other_kernels_per_s: Option<f64>,
+}
+
 /// The duration of evictions, for each mechanism.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -97,9 +97,9 @@ fn operation() -> impl Strategy<Value = Operation> {
     ];
     let window = any::<u16>().prop_map(|micros| Window::at_most(Duration::from_micros(micros.into())));
     let share = any::<u8>().prop_map(|percent| Share::of_percent(percent.into()));
-    (unit, any::<bool>(), any::<bool>(), window, share, reason).prop_map(
-        |(unit, run, limit, window, share, reason)| {
-            let permit = Permit { run, limit, window, share, reason };
+    (unit, any::<[bool; 3]>(), window, share, reason).prop_map(
+        |(unit, [run, limit, first], window, share, reason)| {
+            let permit = Permit { run, limit, window, share, first, reason };
             Operation { unit, permit }
         },
     )

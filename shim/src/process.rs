@@ -212,11 +212,9 @@ impl Process {
             // A queue's own permission limits it: a stream without an XQueue is never suspended.
             permission: Permission::unlimited(),
             test: match base.config().test {
-                None | Some(TestMode::NoInheritance | TestMode::NoGuard | TestMode::NoPreludes) => {
-                    xqueue::TestMode::Off
-                }
                 Some(TestMode::Defer) => xqueue::TestMode::Defer,
                 Some(TestMode::Chaos(seed)) => xqueue::TestMode::Chaos(seed),
+                _ => xqueue::TestMode::Off,
             },
             inherit: base.config().test != Some(TestMode::NoInheritance),
             preludes: base.config().test != Some(TestMode::NoPreludes),

@@ -9,6 +9,7 @@
 //! [`soak()`] is the same question at length: processes that are held and released for minutes leak nothing.
 
 mod bed;
+mod first;
 mod hang;
 mod random;
 mod share;
@@ -59,6 +60,12 @@ const CASES: &[(&str, Case)] = &[
     ("share: taken away from an idle program", |by, longest| two::case_in_share(by, longest, share::idles)),
     ("share: requests fail once", |by, longest| two::case_in_share(by, longest, share::fails_once)),
     ("share: masks fail for good", |by, longest| two::case_in_share(by, longest, share::fails)),
+    ("first: it comes and goes", first::comes_and_goes),
+    ("first: queues made and destroyed", first::makes),
+    ("first: fork", first::forks),
+    ("first: xserver SIGKILL", first::server_killed),
+    ("first: requests fail once", first::fails_once),
+    ("first: requests fail for good", first::fails),
     ("a queue that does not come off", hang::case),
     ("ioctls fail once", random::fails_once),
     ("ioctls fail and fail again", random::fails_again),

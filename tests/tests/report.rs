@@ -93,6 +93,14 @@ fn report_evicts_no_queue_without_permission() {
     for name in ["real_native_ns", "real_shim_ns", "forward_added_ns", "direct_added_ns"] {
         assert!(figures.iter().any(|figure| figure["name"] == name), "{name}");
     }
+    let rows = report["parts"]["priority"]["result"]["rows"].as_array().expect("rows");
+    let places = rows.iter().map(|row| row["place"].as_str().expect("a place")).collect::<Vec<_>>();
+    assert_eq!(places, ["alone", "equal", "first"]);
+    for row in rows {
+        let other = row["other_kernels_per_s"].as_f64();
+        assert!(row["took_us"]["n"] == 20 && other.is_none_or(|count| count > 0.0), "{row}");
+        assert_eq!(other.is_none(), row["place"] == "alone", "{row}");
+    }
     let rows = report["parts"]["window"]["result"]["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 16);
     for row in rows {

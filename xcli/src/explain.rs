@@ -212,6 +212,12 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
             "it can go on meanwhile, on up to {percent} % of the compute units (`share-percent` of the policy)"
         ));
     }
+    if client.permit.run && client.permit.first {
+        remarks.push(
+            "its hardware queues have a higher priority than those of other programs (`queues-first` of the policy)"
+                .to_owned(),
+        );
+    }
     if queue.state == QueueState::Suspended {
         let raise = command(&format!("hint --pid {} -p PRIORITY", client.pid));
         remarks.push(format!(
@@ -439,6 +445,15 @@ queue 1 of pid 31337 (train.py), device 51234, priority -255, policy HPF
         assert!(shares(&list));
         list.clients[1].queues[0].state = QueueState::Running;
         assert!(!shares(&list));
+    }
+
+    #[test]
+    fn priority_of_the_hardware_queues_is_shown() {
+        let mut list = list();
+        let first = |list: &List| said(list, None, Some(7)).unwrap().contains("`queues-first`");
+        assert!(!first(&list));
+        list.clients[0].permit.first = true;
+        assert!(first(&list));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::table::{plain, terminal_width, wrapped};
 use file::Target;
 use format::{FORMAT, LaunchPath, Part, Parts, Report};
 use measure::{Budget, within, xbench};
-use protocol::report::{Conformance, Devices, Holds, Window};
+use protocol::report::{Conformance, Devices, Holds, QueuePriority, Window};
 use redact::Words;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ pub struct ReportArgs {
     short: bool,
 }
 
-const CONTAINS: [&str; 7] = [
+const CONTAINS: [&str; 8] = [
     "versions: giveway, kernel release, machine architecture, distribution, HIP's runtime, driver and its parameters, numbers from \
      the driver's topology of each GPU (target, capabilities, firmware, queues), support for saving running waves, and \
      environment variables that change the behaviour of HIP or giveway",
@@ -61,6 +61,7 @@ const CONTAINS: [&str; 7] = [
     "devices: HIP's release, each device's product name, target, compute units and memory",
     "launch path: the time of a launch natively and with the library, medians in nanoseconds",
     "window: kernels per second and the time of a suspension, for several numbers of commands in flight",
+    "priority: kernels beside those of another program, with hardware queues of the same and of a higher priority",
     "holds: the time to evict queues from the hardware and to restore them; only with --try-level2",
     "conformance: nine small programs, whose memory is compared natively and with the library in several modes",
 ];
@@ -188,6 +189,7 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> (Report, Vec<u32>) {
         either(xbench::<LaunchPath>(&words, time()))
     });
     let window = part("window", || either(measure::card::<Window>(&card(&["window"]), time())));
+    let priority = part("priority", || either(measure::card::<QueuePriority>(&card(&["priority"]), time())));
     let holds = if args.try_level2 {
         part("holds", || held(measure::card::<Holds>(&card(&["holds", "--hold", "update-queue"]), time())))
     } else {
@@ -201,7 +203,7 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> (Report, Vec<u32>) {
         words.extend(mechanism.into_iter().flat_map(|mechanism| ["--hold", mechanism]));
         conforming(measure::card::<Conformance>(&words, time()))
     });
-    let parts = Parts { versions, doctor, devices, launch_path, window, holds, conformance };
+    let parts = Parts { versions, doctor, devices, launch_path, window, priority, holds, conformance };
     let report = Report {
         format: FORMAT,
         about: "A report of giveway about one machine, made by `xcli report`".to_owned(),

@@ -40,9 +40,10 @@ impl Window {
 }
 
 /// The value of a permission word: generation (bits 32–63), window (bits 24–31), bystanders (bits 16–23),
-/// level (bits 8–15), share (bits 2–7), limit (bit 1) and run (bit 0).
+/// level (bits 8–15), share (bits 2–7), limit (bit 1) and run (bit 0). A process that runs needs no share: bit 2 then
+/// says that its queues go first.
 ///
-/// Older libraries ignore the bits of the share, and older servers leave them 0.
+/// Older libraries ignore bits 2 to 7, and older servers leave them 0.
 ///
 /// ```
 /// use xqueue::Permission;
@@ -60,6 +61,8 @@ impl Permission {
     /// The first bit of the share, and all its bits.
     const SHARE: u32 = 2;
     const SHARES: u64 = 0x3f << Self::SHARE;
+    /// The bit of a process that runs, whose hardware queues go first.
+    const FIRST: u64 = 1 << 2;
     /// The least level at which a share counts: below it a change of the units waits for the running kernels.
     const SHARE_LEVEL: u8 = 3;
 
@@ -120,9 +123,9 @@ impl Permission {
     }
 
     /// Returns the part of the compute units on which the process goes on while it is suspended at level 3, in
-    /// 64ths of those of the device. 0: none, as always below level 3.
+    /// 64ths of those of the device. 0: none, as always below level 3 and while it runs.
     pub fn share(self) -> u8 {
-        if self.level() < Self::SHARE_LEVEL {
+        if self.run() || self.level() < Self::SHARE_LEVEL {
             return 0;
         }
         ((self.0 & Self::SHARES) >> Self::SHARE) as u8
@@ -131,6 +134,17 @@ impl Permission {
     /// Returns the permission with another share in 64ths. More than 63 are 63.
     pub fn with_share(self, share: u8) -> Self {
         Self(self.0 & !Self::SHARES | u64::from(share.min(0x3f)) << Self::SHARE)
+    }
+
+    /// Returns true if the process runs, and its hardware queues are to go before those of other processes.
+    pub fn is_first(self) -> bool {
+        self.run() && self.0 & Self::FIRST != 0
+    }
+
+    /// Returns the permission of a process that runs, whose hardware queues go first.
+    pub fn first(self) -> Self {
+        debug_assert!(self.run(), "a suspended process has its share there");
+        Self(self.0 | Self::FIRST)
     }
 
     /// Returns true if launches are permitted at all.
@@ -152,7 +166,7 @@ impl Permission {
     /// Returns the permission to launch within the window, of a process that keeps to its share.
     #[inline]
     pub(crate) fn within_share(self) -> Self {
-        Self(self.0 | Self::RUN | Self::LIMIT)
+        Self(self.0 & !Self::SHARES | Self::RUN | Self::LIMIT)
     }
 
     #[inline]
@@ -312,7 +326,7 @@ mod tests {
         let mixed = Permission::new(0x1234_5678, false, true, 3).with_window(Window::from_units(31));
         let mixed = Permission::from_word(mixed.word() | 9 << 16);
         let plain = Permission::new(0, false, false, 3);
-        for permission in [plain, Permission::from_word(u64::MAX), mixed] {
+        for permission in [plain, Permission::from_word(u64::MAX & !1), mixed] {
             for share in 0..=u8::MAX {
                 let changed = permission.with_share(share);
                 assert_eq!(changed.share(), share.min(63));
@@ -328,8 +342,23 @@ mod tests {
             assert_eq!(Permission::new(u32::MAX, run, true, u8::MAX).share(), 0);
         }
         assert_eq!(Permission::new(1, false, true, 2).with_share(16).share(), 0, "below level 3");
-        let share = Permission::new(1, true, true, 3).with_share(16);
+        let share = Permission::new(1, false, true, 3).with_share(16);
         assert_eq!(share.with_window(Window::from_units(u8::MAX)).share(), 16);
-        assert!(share.run() && share.limit());
+        assert!(!share.run() && share.limit());
+        let within = share.within_share();
+        assert!(within.run() && within.limit() && !within.is_first());
+        assert_eq!(within.share(), 0, "it runs");
+    }
+
+    #[test]
+    fn process_that_runs_can_go_first() {
+        for (limit, level) in [(false, 1), (true, 1), (true, 3)] {
+            let plain = Permission::new(1, true, limit, level).with_window(Window::from_units(9));
+            let first = plain.first();
+            assert!(first.is_first() && !plain.is_first());
+            assert_eq!(others(first), others(plain));
+            assert_eq!((first.share(), first.is_unlimited_run()), (0, !limit));
+        }
+        assert!(!Permission::new(1, false, true, 3).with_share(63).is_first(), "it is suspended");
     }
 }

@@ -4,7 +4,7 @@ use crate::host::Host;
 use hal_kfd::Kfd;
 use hal_kfd::capabilities::Facts;
 use protocol::codes::PreemptLevel;
-use protocol::config::{KfdMechanism, KfdProbe};
+use protocol::config::{KfdMechanism, KfdProbe, TestMode};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 #[derive(Debug)]
@@ -15,12 +15,14 @@ pub(super) struct Inputs {
     /// True once a server has shown the costs that it knows, or none is waited for: other costs are then
     /// measured.
     pub(super) server_answered: AtomicBool,
+    /// True if the process's queues are to go before those of other processes.
+    first: AtomicBool,
 }
 
 impl Inputs {
     pub(super) const fn new(host: &'static dyn Host) -> Self {
         let requested = AtomicI32::new(PreemptLevel::Block.number());
-        Self { host, requested, server_answered: AtomicBool::new(false) }
+        Self { host, requested, server_answered: AtomicBool::new(false), first: AtomicBool::new(false) }
     }
 
     pub(super) fn requested(&self) -> PreemptLevel {
@@ -37,6 +39,17 @@ impl Inputs {
 
     pub(super) fn has_server_answered(&self) -> bool {
         self.server_answered.load(Ordering::Acquire)
+    }
+
+    /// Returns true if the process's queues are to go before those of other processes.
+    pub(super) fn is_first(&self) -> bool {
+        let by_test = || self.host.config().is_some_and(|config| config.test == Some(TestMode::QueuesFirst));
+        self.first.load(Ordering::SeqCst) || by_test()
+    }
+
+    /// Sets the place of the process's queues. Returns true if that changes it.
+    pub(super) fn set_first(&self, first: bool) -> bool {
+        self.first.swap(first, Ordering::SeqCst) != first
     }
 
     pub(super) fn mechanism(&self) -> Option<KfdMechanism> {

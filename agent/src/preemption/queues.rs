@@ -81,7 +81,10 @@ impl HardwareQueues {
         };
         let registry = Registry::new(kernel.clone(), kind);
         let (devices, measuring) = (Mutex::new(BTreeMap::new()), Mutex::new(()));
-        Some(Self { registry, kernel, choice, never, devices, measuring, inputs })
+        let queues = Self { registry, kernel, choice, never, devices, measuring, inputs };
+        // The first queue is created in its place already.
+        queues.take_place();
+        Some(queues)
     }
 
     /// Returns true if a descriptor of the program leads to the driver of these queues.
@@ -96,10 +99,35 @@ impl HardwareQueues {
         if !queue.is_compute() {
             return;
         }
+        self.take_place();
         if self.inputs.requested() != PreemptLevel::Block && !queue.arbiter.held() {
             self.measure(queue.gpu_id, queue.id, true, LIMIT);
         }
         self.inputs.host.level_changed();
+    }
+
+    /// Lets the queues go before those of other processes, or not, as the permission says.
+    pub(super) fn take_place(&self) {
+        loop {
+            let first = self.inputs.is_first();
+            let before = self.registry.is_first();
+            let outcome = self.registry.put_first(first);
+            if outcome.unsettled != 0
+                && let Some(errno) = outcome.error
+            {
+                tracing::warn!(
+                    "the hardware queues keep their own priority, although the policy puts them first: the driver failed \
+                     UPDATE_QUEUE ({errno})"
+                );
+            }
+            if self.registry.is_first() != before {
+                tracing::debug!(first = !before, queues = outcome.queues, "priority of the hardware queues");
+            }
+            // Another thread may have set the older place behind this one.
+            if self.inputs.is_first() == first {
+                return;
+            }
+        }
     }
 
     /// Evicts the queues of a device that have work.

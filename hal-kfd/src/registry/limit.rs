@@ -40,10 +40,11 @@ impl Registry {
         }
         // SAFETY: this function has the same precondition.
         let ids = unsafe { inner.with_work(gpu_id, true) };
+        let merges = inner.mechanism.merges();
         inner.limited.insert(gpu_id, (units, keep));
         for id in &ids {
             if let Some(queue) = inner.queues.get_mut(id) {
-                queue.limit.set(units, keep);
+                queue.set_limit(units, keep, merges);
             }
         }
         let outcome = inner.apply(&ids);

@@ -48,7 +48,11 @@ impl Bench {
         };
         self.indices.push(indices);
         self.call(&mut create).unwrap();
-        assert_eq!(create.queue_percentage, 0x0164, "the runtime sees its own percentage");
+        assert_eq!(
+            (create.queue_percentage, create.queue_priority),
+            (0x0164, 7),
+            "the runtime sees its own setting"
+        );
         create.queue_id
     }
 
@@ -72,6 +76,16 @@ impl Bench {
         let result = self.call(&mut update);
         assert_eq!(update.queue_percentage, percentage);
         result
+    }
+
+    pub fn runtime_priority(&self, id: u32, priority: u32) -> Result<i32, Errno> {
+        self.call(&mut kfd::UpdateQueue {
+            ring_base_address: 0x1000,
+            queue_id: id,
+            ring_size: 4096,
+            queue_percentage: 100,
+            queue_priority: priority,
+        })
     }
 
     pub fn runtime_mask(&self, id: u32, mask: &[u32]) -> Result<i32, Errno> {

@@ -32,6 +32,8 @@ pub enum TestMode {
     NoInheritance,
     /// In a client: the first command of a request always counts.
     NoPreludes,
+    /// In a client: its hardware queues go before those of other programs, whatever the policy says.
+    QueuesFirst,
     /// In a server: running programs that complete nothing keep the others suspended.
     NoGuard,
 }
@@ -133,6 +135,7 @@ pub(super) fn test_mode(value: &OsStr) -> Option<TestMode> {
                 ("defer", TestMode::Defer),
                 ("no-inheritance", TestMode::NoInheritance),
                 ("no-preludes", TestMode::NoPreludes),
+                ("queues-first", TestMode::QueuesFirst),
                 ("no-guard", TestMode::NoGuard),
             ],
         ),

@@ -225,7 +225,7 @@ const AFTER_HINTS: &[Variable] = &[
     },
     Variable {
         name: "XSCHED_TEST",
-        values: "defer, chaos:SEED, no-inheritance, no-preludes, no-guard",
+        values: "defer, chaos:SEED, no-inheritance, no-preludes, queues-first, no-guard",
         default: "not set",
         meaning: "For this project's tests: every command takes the deferred path, or queues are suspended and \
                   resumed at random, or a queue that others wait for gets no permission by that, or the first \

@@ -44,6 +44,7 @@ pub struct HwQueue {
     pub runs: bool,
     /// The number of compute units that its mask leaves it; none if that is all.
     pub units: Option<u64>,
+    pub priority: u64,
     /// `dead` after a reset.
     pub state: String,
 }
@@ -431,6 +432,25 @@ impl Bed {
         .map_err(|trouble| program.explain(trouble))
     }
 
+    /// Waits until all compute queues of a program have this priority in the driver.
+    pub fn await_priority(&self, program: &Program, priority: u64) -> Outcome<()> {
+        let mut last = Vec::new();
+        await_some(&format!("the queues of {} never had priority {priority}", program.name), || {
+            last = self.queues(program)?;
+            let all = !last.is_empty() && last.iter().all(|queue| queue.priority == priority);
+            all.then_some(())
+        })
+        .map_err(|trouble| match trouble {
+            Trouble::Wrong(why) => Trouble::Wrong(format!("{why}: {last:?}")),
+            other => other,
+        })
+    }
+
+    /// Returns true if programs are held by a mechanism that changes no priority.
+    pub fn keeps_priorities(&self) -> bool {
+        self.mechanism == "debug-trap"
+    }
+
     /// Waits until no queue of anybody's is held or limited, which must not take longer than it may; how long it took since then.
     pub fn await_none_held(&self, since: Nanos) -> Outcome<Duration> {
         let mut last = Vec::new();
@@ -487,6 +507,7 @@ fn process(value: &Value) -> Option<(u64, Vec<HwQueue>)> {
             seen: queue["seen"].as_u64()?,
             runs: queue["outstanding"].as_u64()? > 0,
             units: queue["compute_units"].as_u64(),
+            priority: queue["priority"].as_u64()?,
             state: queue["state"].as_str()?.to_owned(),
         })
     });

@@ -55,7 +55,7 @@ pub fn case_in_share(
     begin(mechanism, longest, true).and_then(play)
 }
 
-fn begin(mechanism: &'static str, longest: Duration, in_share: bool) -> Outcome<Pair> {
+pub(super) fn begin(mechanism: &'static str, longest: Duration, in_share: bool) -> Outcome<Pair> {
     let bed = Bed::start(mechanism, longest, &[])?;
     if in_share {
         bed.set_policy(SHARE)?;
@@ -102,7 +102,7 @@ impl Pair {
     }
 
     /// Starts another server in the place of one that was killed, with the same policy.
-    fn start_server(&mut self) -> Outcome<()> {
+    pub(super) fn start_server(&mut self) -> Outcome<()> {
         self.bed.start_server()?;
         if self.in_share {
             await_some("xserver did not answer", || self.bed.list())

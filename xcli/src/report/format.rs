@@ -1,7 +1,7 @@
 //! The format of a report's file.
 
 use crate::doctor::Findings;
-use protocol::report::{Conformance, Devices, Holds, Window};
+use protocol::report::{Conformance, Devices, Holds, QueuePriority, Window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -46,6 +46,8 @@ pub struct Parts {
     pub launch_path: Part<LaunchPath>,
     /// Throughput and suspensions with several windows.
     pub window: Part<Window>,
+    /// Kernels beside those of another program, with hardware queues of several priorities.
+    pub priority: Part<QueuePriority>,
     /// The time of evictions.
     pub holds: Part<Holds>,
     /// Programs whose memory was compared.
@@ -137,7 +139,7 @@ impl<T> Part<T> {
 
 impl Parts {
     /// For each part its name in the file, true if it is good, and its error.
-    pub fn state(&self) -> [(&'static str, bool, Option<&str>); 7] {
+    pub fn state(&self) -> [(&'static str, bool, Option<&str>); 8] {
         fn of<'a, T>(name: &'static str, part: &'a Part<T>) -> (&'static str, bool, Option<&'a str>) {
             (name, part.is_good(), part.error.as_deref())
         }
@@ -147,6 +149,7 @@ impl Parts {
             of("devices", &self.devices),
             of("launch_path", &self.launch_path),
             of("window", &self.window),
+            of("priority", &self.priority),
             of("holds", &self.holds),
             of("conformance", &self.conformance),
         ]
@@ -240,6 +243,7 @@ pub mod tests {
                 figures: vec![figure],
             }),
             window: part(Window { rows: vec![row] }),
+            priority: part(QueuePriority { kernel_us: 200, other_kernel_us: 800, rows: vec![] }),
             holds: part(Holds { mechanisms: vec![hold] }),
             conformance: part(Conformance { modes: vec![mode] }),
         };
@@ -266,7 +270,10 @@ pub mod tests {
         };
         let top = "about complete contains format holds left_out parts seconds short simulated try_level2";
         assert_eq!(names(&json), top);
-        assert_eq!(names(&json["parts"]), "conformance devices doctor holds launch_path versions window");
+        assert_eq!(
+            names(&json["parts"]),
+            "conformance devices doctor holds launch_path priority versions window"
+        );
         assert_eq!(names(&json["parts"]["doctor"]["result"]["findings"][0]), "about text verdict");
         assert_eq!(json["parts"]["doctor"]["result"]["findings"][0]["verdict"], "note");
     }

@@ -69,14 +69,15 @@ impl Words {
     /// Reduces all texts of the parts. Each field of a type is named here, so that a new one has to be listed
     /// to be printed.
     pub fn redact(&self, parts: &mut Parts) {
-        let Parts { versions, doctor, devices, launch_path, window, holds, conformance } = parts;
-        // The figures of `launch_path` have fixed names; `window` has numbers only.
+        let Parts { versions, doctor, devices, launch_path, window, priority, holds, conformance } = parts;
+        // The figures of `launch_path` and the rows of `priority` have fixed names; `window` has numbers only.
         for error in [
             &mut versions.error,
             &mut doctor.error,
             &mut devices.error,
             &mut launch_path.error,
             &mut window.error,
+            &mut priority.error,
             &mut holds.error,
             &mut conformance.error,
         ] {

@@ -236,8 +236,9 @@ impl<P: ClientPage> ClientState<P> {
         // The level is 1 to 3.
         let level = u64::from(level.number().unsigned_abs()) << 8;
         let window = u64::from(permit.window.units()) << 24;
-        // A running client has none, so that a change of the share alone does not reach it.
-        let share = if permit.run { 0 } else { u64::from(permit.share.units()) << 2 };
+        // A running client has no share, so that a change of the share alone does not reach it, and a suspended one keeps
+        // the place of its queues.
+        let share = if permit.run { u64::from(permit.first) } else { permit.share.units().into() } << 2;
         let word = window | level | share | u64::from(permit.limit) << 1 | u64::from(permit.run);
         if self.stored == Some(word) {
             return false;

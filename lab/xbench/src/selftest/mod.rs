@@ -8,6 +8,7 @@ mod conformance;
 mod devices;
 mod evictions;
 mod parent;
+mod priority;
 mod programs;
 mod window;
 mod worker;
@@ -52,6 +53,7 @@ pub fn run(args: &CardArgs) -> Result<()> {
         return match args.part {
             Part::Devices => print(&devices::work()?),
             Part::Window => print(&window::work(args.short)?),
+            Part::Priority => priority::work(work, args.short),
             Part::Holds => print(&evictions::work(args.short)?),
             Part::Conformance => print(&programs::work(args.short, work == conformance::PATIENT)?),
         };
@@ -65,6 +67,7 @@ pub fn run(args: &CardArgs) -> Result<()> {
     match args.part {
         Part::Devices => Ok(()),
         Part::Window => print(&window::measure(&parent, &shim)?),
+        Part::Priority => print(&priority::measure(&parent, &shim)?),
         Part::Holds => print(&evictions::measure(&parent, &shim, args.hold.is_some())?),
         Part::Conformance => print(&conformance::measure(&parent, &shim, args.hold.as_deref())?),
     }

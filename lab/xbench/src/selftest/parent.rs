@@ -22,6 +22,8 @@ pub(super) enum Part {
     Devices,
     /// Throughput and suspensions with several launch windows
     Window,
+    /// Kernels beside those of another program, with hardware queues of the same and of a higher priority
+    Priority,
     /// Evictions of queues from the hardware; refused without --hold
     Holds,
     /// Programs whose effect on memory is checked
@@ -77,7 +79,8 @@ impl Parent {
         Ok(left.min(LIMIT))
     }
 
-    fn start(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Program> {
+    /// Starts a worker that runs until it is killed.
+    pub(super) fn start(&self, work: &str, preload: Option<Preload<'_>>) -> Result<Program> {
         let mut command = Command::new(this_program()?);
         command.arg("card").arg(value_name(self.part)).args(["--worker", work]);
         if self.short {

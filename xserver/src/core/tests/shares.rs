@@ -31,6 +31,30 @@ fn shared() -> Fixture {
 }
 
 #[test]
+fn urgent_client_is_told_that_its_queues_go_first() {
+    let mut fixture = two();
+    let first = |fixture: &Fixture, client| {
+        let word = fixture.page(client).permission.get();
+        (word & 1 != 0).then_some(word >> 2 & 0x3f)
+    };
+    fixture.flip(0);
+    assert_eq!([first(&fixture, 0), first(&fixture, 1)], [Some(0); 2]);
+    let mut choice = Choice::new(registry::DEFAULT);
+    choice.values.set("queues-first", 1.0).unwrap();
+    fixture.core.set_policy(None, choice).unwrap();
+    fixture.step();
+    assert_eq!([first(&fixture, 0), first(&fixture, 1)], [Some(0), Some(1)], "while it is idle");
+    fixture.flip(1);
+    assert_eq!([first(&fixture, 0), first(&fixture, 1)], [None, Some(1)]);
+    fixture.core.set_policy(None, Choice::new(registry::DEFAULT)).unwrap();
+    fixture.step();
+    assert_eq!([first(&fixture, 0), first(&fixture, 1)], [None, Some(0)]);
+    fixture.flip(1);
+    fixture.pass(Duration::from_millis(3), |_| ());
+    assert_eq!([first(&fixture, 0), first(&fixture, 1)], [Some(0); 2]);
+}
+
+#[test]
 fn share_is_found_beside_a_client_that_works() {
     let mut fixture = shared();
     fixture.flip(0);

@@ -1,0 +1,168 @@
+//! Queues that go before those of other processes.
+//!
+//! The device's dispatcher takes the work of queues of a higher priority first (`queue_priority` of `CREATE_QUEUE` and
+//! `UPDATE_QUEUE`). A request for each queue changes it, which saves and restores running waves as an eviction
+//! does. So it is changed rarely: where a more urgent program and others come together, and not at each suspension.
+
+use super::{Inner, Registry};
+use crate::arbiter::Precedence;
+use crate::outcome::Outcome;
+
+impl Registry {
+    /// Lets all compute queues go before those of other processes, or gives them back the priority that the runtime set.
+    /// Queues that are created from now on follow. Limited queues follow once their limit is removed.
+    ///
+    /// Nothing changes with debug-trap, whose evictions know no priority, and after a queue could not be changed.
+    pub fn put_first(&self, first: bool) -> Outcome {
+        let mut inner = self.lock();
+        let usual = if first { Precedence::First } else { Precedence::Own };
+        let refused = inner.refuses_precedence || inner.given_up.is_some() || !inner.mechanism.merges();
+        if inner.usual == usual || first && refused {
+            return Outcome::default();
+        }
+        let mut outcome = inner.place(usual);
+        if first && outcome.unsettled != 0 {
+            inner.refuses_precedence = true;
+            let undone = inner.place(Precedence::Own);
+            (outcome.requests, outcome.took) =
+                (outcome.requests + undone.requests, outcome.took + undone.took);
+        }
+        outcome
+    }
+
+    /// Returns true if the compute queues go before those of other processes.
+    pub fn is_first(&self) -> bool {
+        self.lock().usual == Precedence::First
+    }
+}
+
+impl Inner {
+    /// Gives all compute queues that are not limited this place.
+    pub(super) fn place(&mut self, usual: Precedence) -> Outcome {
+        self.usual = usual;
+        let ids = self.ids(|queue| queue.is_compute() && !queue.limit.is_set());
+        for id in &ids {
+            if let Some(queue) = self.queues.get_mut(id) {
+                queue.arbiter.set_precedence(usual);
+            }
+        }
+        self.apply(&ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::Failure;
+    use crate::mechanism::MechanismKind;
+    use crate::registry::tests::{BOTH, Bench, GPU};
+    use crate::units::Units;
+    use hip_sys::kfd;
+
+    const UNITS: Units = Units { all: 40, pair: 1, step: 8 };
+    const UPDATE: u32 = 0x07;
+    const SET: u32 = 0x1a;
+
+    fn priorities<const N: usize>(bench: &Bench, ids: [u32; N]) -> [u32; N] {
+        ids.map(|id| bench.kernel.queue(id).kept.priority)
+    }
+
+    #[test]
+    fn compute_queues_go_first_and_return_to_their_own_priority() {
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let (used, unused) = (bench.compute(3), bench.compute(0));
+        let sdma = bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 64);
+        bench.kernel.asked();
+        let outcome = bench.registry.put_first(true);
+        assert_eq!((outcome.queues, outcome.requests, outcome.error), (2, 2, None));
+        assert!(bench.registry.is_first());
+        // One made from now on is made so.
+        let new = bench.compute(0);
+        assert_eq!(priorities(&bench, [used, unused, new, sdma]), [12, 12, 12, 7]);
+        assert_eq!(bench.registry.put_first(true).requests, 0);
+        // The runtime's updates and our evictions keep it.
+        bench.runtime_update(used, 50).unwrap();
+        bench.evict();
+        assert!(!bench.kernel.runs(used));
+        bench.registry.restore(GPU);
+        assert_eq!(priorities(&bench, [used]), [12]);
+        assert_eq!(bench.kernel.queue(used).kept.percentage, 50);
+        assert_eq!(bench.registry.put_first(false).requests, 3);
+        assert_eq!(priorities(&bench, [used, unused, new, sdma]), [7; 4]);
+        assert!(!bench.registry.is_first());
+    }
+
+    #[test]
+    fn limited_queues_stay_behind() {
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let id = bench.compute(3);
+        bench.runtime_priority(id, 15).unwrap();
+        bench.kernel.asked();
+        // SAFETY: the indices live as long as the bench.
+        unsafe { bench.registry.limit(GPU, UNITS, 8) }.unwrap();
+        assert_eq!(bench.kernel.asked(), [SET, UPDATE]);
+        assert_eq!(priorities(&bench, [id]), [10]);
+        // What is made first meanwhile is so without the limit.
+        assert_eq!(bench.registry.put_first(true).requests, 0);
+        let new = bench.compute(0);
+        assert_eq!(priorities(&bench, [id, new]), [10, 7]);
+        bench.registry.restore(GPU);
+        assert_eq!(priorities(&bench, [id, new]), [15, 12]);
+        bench.registry.put_first(false);
+        assert_eq!(priorities(&bench, [id, new]), [15, 7]);
+    }
+
+    #[test]
+    fn place_that_fails_is_given_back_for_good() {
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let ids = [bench.compute(3), bench.compute(3)];
+        let failure = Some(Failure { errno: libc::EIO, after: true });
+        bench.kernel.fail([None, failure, failure, failure]);
+        assert_ne!(bench.registry.put_first(true).error, None);
+        assert_eq!(priorities(&bench, ids), [7; 2]);
+        assert!(!bench.registry.is_first() && !bench.registry.has_pending());
+        assert!(ids.iter().all(|id| bench.kernel.runs(*id)));
+        bench.kernel.asked();
+        assert_eq!(bench.registry.put_first(true).requests, 0);
+        assert_eq!(bench.evict().queues, 2, "evictions go on");
+        // One that failed once only is repeated.
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let id = bench.compute(3);
+        bench.kernel.fail([failure]);
+        assert_eq!(bench.registry.put_first(true).unsettled, 0);
+        assert_eq!(priorities(&bench, [id]), [12]);
+    }
+
+    #[test]
+    fn queues_of_another_mechanism_and_after_a_reset_keep_their_priority() {
+        let mut bench = Bench::new(MechanismKind::DebugTrap);
+        let id = bench.compute(3);
+        bench.registry.put_first(true);
+        let new = bench.compute(3);
+        assert_eq!(priorities(&bench, [id, new]), [7; 2]);
+        // SAFETY: the indices live as long as the bench.
+        unsafe { bench.registry.limit(GPU, UNITS, 8) }.unwrap();
+        assert_eq!(priorities(&bench, [id, new]), [7; 2]);
+
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let id = bench.compute(3);
+        bench.kernel.fail([Some(Failure { errno: libc::ETIME, after: false })]);
+        bench.registry.put_first(true);
+        assert!(bench.registry.given_up().is_some());
+        bench.kernel.asked();
+        assert_eq!(bench.registry.put_first(true).requests, 0);
+        assert_eq!(bench.kernel.asked(), []);
+        let _ = id;
+    }
+
+    #[test]
+    fn end_restores_without_a_request_for_the_place() {
+        for kind in BOTH {
+            let mut bench = Bench::new(kind);
+            bench.compute(3);
+            bench.registry.put_first(true);
+            bench.kernel.asked();
+            bench.registry.shut_down();
+            assert!(!bench.kernel.asked().contains(&UPDATE), "{kind:?}: the queues end with the process");
+        }
+    }
+}
