@@ -326,7 +326,7 @@ mod tests {
         let mixed = Permission::new(0x1234_5678, false, true, 3).with_window(Window::from_units(31));
         let mixed = Permission::from_word(mixed.word() | 9 << 16);
         let plain = Permission::new(0, false, false, 3);
-        for permission in [plain, Permission::from_word(u64::MAX & !1), mixed] {
+        for permission in [plain, Permission::from_word(!1), mixed] {
             for share in 0..=u8::MAX {
                 let changed = permission.with_share(share);
                 assert_eq!(changed.share(), share.min(63));
