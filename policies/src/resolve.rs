@@ -121,6 +121,7 @@ pub(crate) struct Resolver {
     /// For each device the highest rank that any entity could have there.
     ceilings: Vec<i64>,
     /// For each device the highest and the lowest of the ranks that its entities have at most ([`Ranking::usual_range`]).
+    /// Empty if no policy puts hardware queues first.
     extremes: Vec<(i64, i64)>,
     /// For each device the number of entities that use it.
     crowds: Vec<usize>,
@@ -282,8 +283,7 @@ impl Resolver {
     fn note_ceilings(&mut self, ranked: &Ranked<'_>) {
         self.ceilings.clear();
         self.ceilings.resize(ranked.rules.len(), i64::MIN);
-        self.extremes.clear();
-        self.extremes.resize(ranked.rules.len(), (i64::MIN, i64::MAX));
+        let mut queues_first = false;
         self.crowds.clear();
         self.crowds.resize(ranked.rules.len(), 0);
         for (index, entity) in ranked.entities.all().iter().enumerate() {
@@ -291,10 +291,25 @@ impl Resolver {
                 let (ranking, cell) = ranked.on(index, used);
                 let ceiling = ranking.range.map_or(i64::MAX, |(_, ceiling)| ceiling);
                 self.ceilings[cell] = ceiling.max(self.ceilings[cell]);
+                queues_first |= ranking.queues_first;
+                self.crowds[cell] += 1;
+            }
+        }
+        self.note_extremes(ranked, queues_first);
+    }
+
+    fn note_extremes(&mut self, ranked: &Ranked<'_>, wanted: bool) {
+        self.extremes.clear();
+        if !wanted {
+            return;
+        }
+        self.extremes.resize(ranked.rules.len(), (i64::MIN, i64::MAX));
+        for (index, entity) in ranked.entities.all().iter().enumerate() {
+            for used in ranked.entities.uses(entity) {
+                let (ranking, cell) = ranked.on(index, used);
                 let (_, ceiling) = ranking.usual_range();
                 let (highest, lowest) = self.extremes[cell];
                 self.extremes[cell] = (ceiling.max(highest), ceiling.min(lowest));
-                self.crowds[cell] += 1;
             }
         }
     }
@@ -385,7 +400,7 @@ impl Resolver {
         // Below level 3 nobody goes on within a share.
         let keeps = ranked.entities.all()[index].level == PreemptLevel::Interrupt;
         let share = if keeps { share } else { Share::NONE };
-        let first = self.goes_first(ranked, index);
+        let first = !self.extremes.is_empty() && self.goes_first(ranked, index);
         Permit { run: blocked.is_none(), limit, window, share, first, reason }
     }
 
