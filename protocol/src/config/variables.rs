@@ -229,8 +229,9 @@ const AFTER_HINTS: &[Variable] = &[
         default: "not set",
         meaning: "For this project's tests: every command takes the deferred path, or queues are suspended and \
                   resumed at random, or a queue that others wait for gets no permission by that, or the first \
-                  command of a request always counts as work, or (read by `xserver`) programs that complete \
-                  nothing keep the others suspended.",
+                  command of a request always counts as work, or the program's hardware queues have a higher \
+                  priority than those of others, or (read by `xserver`) programs that complete nothing keep the \
+                  others suspended.",
         read: Read::Setting(|config, value, _| set(test_mode(value), |mode| config.test = Some(mode))),
     },
 ];
