@@ -151,12 +151,9 @@ impl Evictor {
     /// Applies the permission in force. Returns the time after which to call this again even if nothing
     /// changes.
     pub(crate) fn step(&self, domain: &Domain, link: &ServerLink) -> Option<Duration> {
-        let permission = domain.permission();
-        // A process that is suspended for a moment keeps its place.
-        if permission.run() && !self.has_ended() {
-            self.preemption.put_first(permission.is_first());
-        }
         let Some(queues) = self.preemption.queues() else {
+            let _state = self.state.lock();
+            self.take_place(domain.permission());
             // The queues are not followed any more, and nothing limits them.
             domain.set_in_share(false);
             return None;
@@ -167,6 +164,7 @@ impl Evictor {
             return None;
         }
         let permission = domain.permission();
+        self.take_place(permission);
         let free = permission.run() || permission.level() < 2;
         // Limited queues still run, so a call that waits for them returns.
         let limited = matches!(state.phase, Phase::Limited { .. }) && permission.share() != 0;
@@ -198,6 +196,13 @@ impl Evictor {
             self.preemption.host().level_changed();
         }
         again
+    }
+
+    /// Lets the queues go before those of other processes, or not. A suspended process keeps its place until it runs.
+    fn take_place(&self, permission: Permission) {
+        if permission.run() {
+            self.preemption.put_first(permission.is_first());
+        }
     }
 
     /// Restores all queues for a call that must find none evicted, and evicts none until the result is

@@ -71,8 +71,9 @@ impl Queue {
 
     /// Removes the limit. `usual`: the place of the process's queues without one.
     pub(crate) fn remove_limit(&mut self, usual: Precedence) {
-        if self.limit.is_set() {
-            self.limit.remove();
+        self.limit.remove();
+        // Also where the driver has refused the mask.
+        if self.arbiter.precedence() == Precedence::Behind {
             self.arbiter.set_precedence(usual);
         }
     }

@@ -394,7 +394,7 @@ impl Registry {
         let mut inner = self.lock();
         inner.given_up.get_or_insert(why);
         inner.release_devices();
-        inner.place(Precedence::Own);
+        inner.mark(Precedence::Own);
         inner.restore_all(&mut Outcome::default());
     }
 

@@ -105,6 +105,34 @@ impl From<Reason> for Hold {
     }
 }
 
+/// The extremes of the highest ranks of the entities of a device.
+#[derive(Debug, Clone, Copy)]
+struct Extremes {
+    /// The highest, and its entity.
+    highest: (i64, usize),
+    /// The highest of the other entities.
+    second: i64,
+    lowest: i64,
+}
+
+impl Extremes {
+    const NONE: Self = Self { highest: (i64::MIN, usize::MAX), second: i64::MIN, lowest: i64::MAX };
+
+    fn add(&mut self, index: usize, rank: i64) {
+        if rank > self.highest.0 {
+            (self.second, self.highest) = (self.highest.0, (rank, index));
+        } else {
+            self.second = self.second.max(rank);
+        }
+        self.lowest = self.lowest.min(rank);
+    }
+
+    /// Returns the highest rank of the entities other than this one.
+    fn of_others(&self, index: usize) -> i64 {
+        if self.highest.1 == index { self.second } else { self.highest.0 }
+    }
+}
+
 /// Memory of the resolution, kept for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
@@ -120,9 +148,9 @@ pub(crate) struct Resolver {
     claims: Vec<Option<(i64, usize)>>,
     /// For each device the highest rank that any entity could have there.
     ceilings: Vec<i64>,
-    /// For each device the highest and the lowest of the ranks that its entities have at most ([`Ranking::usual_range`]).
-    /// Empty if no policy puts hardware queues first.
-    extremes: Vec<(i64, i64)>,
+    /// For each device the extremes of the ranks that its entities have at most ([`Ranking::usual_range`]). Empty if no
+    /// policy puts hardware queues first.
+    extremes: Vec<Extremes>,
     /// For each device the number of entities that use it.
     crowds: Vec<usize>,
     jobs: Jobs,
@@ -303,13 +331,12 @@ impl Resolver {
         if !wanted {
             return;
         }
-        self.extremes.resize(ranked.rules.len(), (i64::MIN, i64::MAX));
+        self.extremes.resize(ranked.rules.len(), Extremes::NONE);
         for (index, entity) in ranked.entities.all().iter().enumerate() {
             for used in ranked.entities.uses(entity) {
                 let (ranking, cell) = ranked.on(index, used);
                 let (_, ceiling) = ranking.usual_range();
-                let (highest, lowest) = self.extremes[cell];
-                self.extremes[cell] = (ceiling.max(highest), ceiling.min(lowest));
+                self.extremes[cell].add(index, ceiling);
             }
         }
     }
@@ -409,14 +436,11 @@ impl Resolver {
     fn goes_first(&self, ranked: &Ranked<'_>, index: usize) -> bool {
         let uses = ranked.entities.uses(&ranked.entities.all()[index]);
         let mut rankings = uses.iter().map(|used| ranked.on(index, used));
-        let outranks = rankings.clone().any(|(ranking, cell)| {
-            let (_, lowest) = self.extremes[cell];
-            ranking.queues_first && lowest < ranking.usual_range().0
-        });
+        let outranks =
+            rankings.clone().any(|(ranking, cell)| self.extremes[cell].lowest < ranking.usual_range().0);
         outranks
             && rankings.all(|(ranking, cell)| {
-                let (highest, _) = self.extremes[cell];
-                highest <= ranking.usual_range().1
+                ranking.queues_first && self.extremes[cell].of_others(index) <= ranking.usual_range().0
             })
     }
 }

@@ -70,6 +70,11 @@ fn hardware_queues_of_the_most_urgent_gangs_go_first() {
             "010",
         ),
         ("a low queue of its own", &[&[(1, 9, true), (1, 0, false)], &[(1, 5, true)]], "00"),
+        (
+            "its low queue can be outranked",
+            &[&[(1, 9, true), (1, 6, false)], &[(1, 7, true)], &[(1, 1, true)]],
+            "000",
+        ),
         ("its lowest queue is higher", &[&[(1, 9, true), (1, 6, false)], &[(1, 5, true)]], "10"),
     ];
     for (case, gangs, expected) in table {

@@ -83,7 +83,9 @@ impl HardwareQueues {
         let (devices, measuring) = (Mutex::new(BTreeMap::new()), Mutex::new(()));
         let queues = Self { registry, kernel, choice, never, devices, measuring, inputs };
         // The first queue is created in its place already.
-        queues.take_place();
+        if queues.inputs.is_first() && queues.saves_waves(gpu_id) {
+            queues.take_place();
+        }
         Some(queues)
     }
 
@@ -111,8 +113,9 @@ impl HardwareQueues {
         loop {
             let first = self.inputs.is_first();
             let before = self.registry.is_first();
-            let outcome = self.registry.put_first(first);
-            if outcome.unsettled != 0
+            let outcome = self.registry.put_first(first && self.can_take_place());
+            if first
+                && outcome.unsettled != 0
                 && let Some(errno) = outcome.error
             {
                 tracing::warn!(
@@ -128,6 +131,16 @@ impl HardwareQueues {
                 return;
             }
         }
+    }
+
+    /// Returns true if the queues can get another place: the driver saves running waves. Where it does not, a request
+    /// about a queue waits for its kernels, and resets the device if they take too long.
+    fn can_take_place(&self) -> bool {
+        self.never.is_none() && self.registry.devices().iter().all(|gpu_id| self.saves_waves(*gpu_id))
+    }
+
+    fn saves_waves(&self, gpu_id: u32) -> bool {
+        facts(&*self.kernel, gpu_id).is_ok_and(|facts| facts.cwsr == Some(true))
     }
 
     /// Evicts the queues of a device that have work.

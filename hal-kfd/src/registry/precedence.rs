@@ -21,7 +21,10 @@ impl Registry {
             return Outcome::default();
         }
         let mut outcome = inner.place(usual);
-        if first && outcome.unsettled != 0 {
+        if inner.given_up.is_some() {
+            // No request is sent to a device that is being reset.
+            inner.mark(Precedence::Own);
+        } else if first && outcome.unsettled != 0 {
             inner.refuses_precedence = true;
             let undone = inner.place(Precedence::Own);
             (outcome.requests, outcome.took) =
@@ -38,7 +41,13 @@ impl Registry {
 
 impl Inner {
     /// Gives all compute queues that are not limited this place.
-    pub(super) fn place(&mut self, usual: Precedence) -> Outcome {
+    fn place(&mut self, usual: Precedence) -> Outcome {
+        let ids = self.mark(usual);
+        self.apply(&ids)
+    }
+
+    /// Wants this place for all compute queues that are not limited, and returns them. Sends nothing.
+    pub(super) fn mark(&mut self, usual: Precedence) -> Vec<u32> {
         self.usual = usual;
         let ids = self.ids(|queue| queue.is_compute() && !queue.limit.is_set());
         for id in &ids {
@@ -46,7 +55,7 @@ impl Inner {
                 queue.arbiter.set_precedence(usual);
             }
         }
-        self.apply(&ids)
+        ids
     }
 }
 
@@ -112,6 +121,18 @@ mod tests {
     }
 
     #[test]
+    fn queue_whose_mask_is_refused_gets_its_priority_back() {
+        let mut bench = Bench::new(MechanismKind::UpdateQueue);
+        let id = bench.compute(3);
+        bench.runtime_priority(id, 15).unwrap();
+        bench.kernel.fail([Some(Failure { errno: libc::EBUSY, after: false })]);
+        // SAFETY: the indices live as long as the bench.
+        assert_eq!(unsafe { bench.registry.limit(GPU, UNITS, 8) }, None);
+        bench.registry.restore(GPU);
+        assert_eq!(priorities(&bench, [id]), [15]);
+    }
+
+    #[test]
     fn place_that_fails_is_given_back_for_good() {
         let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let ids = [bench.compute(3), bench.compute(3)];
@@ -148,10 +169,10 @@ mod tests {
         bench.kernel.fail([Some(Failure { errno: libc::ETIME, after: false })]);
         bench.registry.put_first(true);
         assert!(bench.registry.given_up().is_some());
+        assert!(bench.kernel.runs(id) && !bench.registry.is_first());
         bench.kernel.asked();
         assert_eq!(bench.registry.put_first(true).requests, 0);
         assert_eq!(bench.kernel.asked(), []);
-        let _ = id;
     }
 
     #[test]
