@@ -61,17 +61,16 @@ pub fn merge(percentage: u32, evicted: bool) -> u32 {
     if evicted && share <= MAX_QUEUE_PERCENTAGE { percentage & !SHARE } else { percentage }
 }
 
-/// The place of a queue among the queues of all processes of a device: whose work the device's dispatcher takes first.
+/// The place of a queue among the queues of all processes of a device.
 ///
-/// The driver has three levels for a queue's place on the hardware, low (priority 0 to 6), medium (7 to 10) and high (11 to
-/// 15; `pipe_priority_map` in `kfd_mqd_manager.c`), and orders queues of one level by the priority itself.
+/// The driver maps a priority to one of three levels of the hardware: low (0 to 6), medium (7 to 10) and high (11 to 15;
+/// `pipe_priority_map` in `kfd_mqd_manager.c`). It also writes the priority itself into the queue's descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precedence {
     /// The priority that the runtime set.
     #[default]
     Own,
-    /// Before all queues of other processes that are not first too: the high level. The order among the process's own
-    /// queues stays.
+    /// The high level. No queue of the process overtakes another one of it; some become equal.
     First,
     /// Behind the first ones: at most the medium level.
     Behind,

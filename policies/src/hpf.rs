@@ -51,13 +51,14 @@
 //! now, in percent of the compute units.
 //!
 //! # The priority of hardware queues
-//! With `queues-first` the hardware queues of an entity have a higher priority than all others on its devices: the device's
-//! dispatcher takes its kernels first wherever work of both is there. This makes a share cheaper for the urgent entity, and
-//! lets it pass by what is in flight at level 1. It is so for an entity of which no queue can be outranked on any of its
-//! devices, idle queues included, while another entity is on one of them whose queues all have a lower priority. That
-//! changes only as programs come and go, or their priorities change. The library sets it by `UPDATE_QUEUE`, a request for
-//! each hardware queue; the streams' own priorities order the program's work among itself as before, and those of others
-//! stay below. It has no effect where evictions use debug-trap. What it does on a card is not known: the simulated GPU
+//! With `queues-first` the hardware queues of the most urgent entity get a high priority. Where work of several programs is
+//! on the device, the dispatcher should take its kernels first, which makes a share cheaper for it. An entity goes first
+//! while none of its queues, idle ones included, can be outranked on any of its devices, and it outranks another entity on
+//! each device that others use. Entities of equal priority go first together. This changes as programs come and go, or as
+//! their priorities change, and not with each request.
+//!
+//! The library sends `UPDATE_QUEUE` for each hardware queue. It needs a driver that saves running waves, and has no effect
+//! where evictions use debug-trap or are off. What a card does with the priority is not known. The simulated GPU
 //! gives free compute units to the queue of the highest priority.
 //!
 //! # Parameters, wake-ups

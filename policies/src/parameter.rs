@@ -44,9 +44,9 @@ pub(crate) const SLOWDOWN: Parameter = parameter!("slowdown-percent" in (0.0, 10
     "the share is lowered while requests of the urgent entity take more than this longer than without a share; \
      0: the share is fixed");
 
-/// Whether the most urgent entity's queues go first, for the policies that have [`SHARE`].
+/// The switch that puts the hardware queues of the most urgent entity first, for the policies that have [`SHARE`].
 pub(crate) const FIRST: Parameter = parameter!("queues-first" in (0.0, 1.0), default 0.0,
-    "1: the hardware queues of the most urgent entity have a higher priority than all others on its devices");
+    "1: the hardware queues of the most urgent entity get a high priority; 0: they keep the program's own");
 
 /// The parameters of one policy with their values.
 #[derive(Debug, Clone, PartialEq)]

@@ -52,8 +52,7 @@ pub struct Ranking {
     /// level 3. With none that work is evicted. It is the largest share where the policy has a bound on the slowdown:
     /// the engine finds the one that keeps it.
     pub share: Share,
-    /// True if the hardware queues of the entity go before those of others, where it outranks all others of a device at any
-    /// time.
+    /// True if the hardware queues of the entity get a high priority while no other entity can outrank it.
     pub queues_first: bool,
     /// The reason why the device is withheld from the entity, also while no other wants it. Not to be
     /// combined with a range.
@@ -85,7 +84,7 @@ impl Ranking {
         Self { rank, reason, lead, range, window, linger, share, queues_first, throttle, job, reserves }
     }
 
-    /// Returns the lowest and the highest rank that the entity can have as far as is known: without a range, the present rank.
+    /// Returns the lowest and the highest rank that the entity can have. Without a range, both are the present rank.
     pub(crate) fn usual_range(&self) -> (i64, i64) {
         self.range.unwrap_or((self.rank, self.rank))
     }

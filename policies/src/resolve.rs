@@ -431,8 +431,8 @@ impl Resolver {
         Permit { run: blocked.is_none(), limit, window, share, first, reason }
     }
 
-    /// Returns true if the hardware queues of an entity go first: its policy wants that, nobody on its devices can outrank
-    /// it, and it always outranks somebody there.
+    /// Returns true if the hardware queues of an entity go first: the policies of all its devices want that, nobody there can
+    /// outrank it, and on each of them that others use it always outranks one of them.
     fn goes_first(&self, ranked: &Ranked<'_>, index: usize) -> bool {
         let uses = ranked.entities.uses(&ranked.entities.all()[index]);
         let mut rankings = uses.iter().map(|used| ranked.on(index, used));
@@ -440,7 +440,10 @@ impl Resolver {
             rankings.clone().any(|(ranking, cell)| self.extremes[cell].lowest < ranking.usual_range().0);
         outranks
             && rankings.all(|(ranking, cell)| {
-                ranking.queues_first && self.extremes[cell].of_others(index) <= ranking.usual_range().0
+                let (extremes, (floor, _)) = (self.extremes[cell], ranking.usual_range());
+                let others = extremes.of_others(index);
+                // Equals on another device must not lose theirs.
+                ranking.queues_first && (others == i64::MIN || others <= floor && extremes.lowest < floor)
             })
     }
 }

@@ -71,6 +71,12 @@ fn hardware_queues_of_the_most_urgent_gangs_go_first() {
         ),
         ("a low queue of its own", &[&[(1, 9, true), (1, 0, false)], &[(1, 5, true)]], "00"),
         (
+            "equals on another device",
+            &[&[(1, 5, true), (2, 5, true)], &[(2, 5, true)], &[(1, 1, true)]],
+            "000",
+        ),
+        ("another device alone", &[&[(1, 5, true), (2, 5, true)], &[(1, 1, true)]], "10"),
+        (
             "its low queue can be outranked",
             &[&[(1, 9, true), (1, 6, false)], &[(1, 7, true)], &[(1, 1, true)]],
             "000",

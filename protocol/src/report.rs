@@ -73,7 +73,7 @@ pub struct WindowRow {
     pub in_flight: Spread,
 }
 
-/// What the priority of hardware queues does for kernels beside those of another program.
+/// Durations of kernels beside another program, for several priorities of the hardware queues.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QueuePriority {

@@ -66,6 +66,8 @@ const CASES: &[(&str, Case)] = &[
     ("first: xserver SIGKILL", first::server_killed),
     ("first: requests fail once", first::fails_once),
     ("first: requests fail for good", first::fails),
+    ("first: level 1", first::at_level_1),
+    ("first: no saved waves", first::without_saved_waves),
     ("a queue that does not come off", hang::case),
     ("ioctls fail once", random::fails_once),
     ("ioctls fail and fail again", random::fails_again),

@@ -213,10 +213,7 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
         ));
     }
     if client.permit.run && client.permit.first {
-        remarks.push(
-            "its hardware queues have a higher priority than those of other programs (`queues-first` of the policy)"
-                .to_owned(),
-        );
+        remarks.push("the policy gives its hardware queues a high priority (`queues-first`)".to_owned());
     }
     if queue.state == QueueState::Suspended {
         let raise = command(&format!("hint --pid {} -p PRIORITY", client.pid));

@@ -102,6 +102,10 @@ impl HardwareQueues {
             return;
         }
         self.take_place();
+        if self.registry.has_pending() {
+            // No other thread may look at this queue soon.
+            self.reconcile();
+        }
         if self.inputs.requested() != PreemptLevel::Block && !queue.arbiter.held() {
             self.measure(queue.gpu_id, queue.id, true, LIMIT);
         }
@@ -140,7 +144,9 @@ impl HardwareQueues {
     }
 
     fn saves_waves(&self, gpu_id: u32) -> bool {
-        facts(&*self.kernel, gpu_id).is_ok_and(|facts| facts.cwsr == Some(true))
+        // Refused: the driver says that it saves waves, and a measurement may have shown that it does not.
+        let refused = matches!(self.devices.lock().get(&gpu_id), Some(Err(_)));
+        !refused && facts(&*self.kernel, gpu_id).is_ok_and(|facts| facts.cwsr == Some(true))
     }
 
     /// Evicts the queues of a device that have work.

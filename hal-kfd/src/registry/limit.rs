@@ -109,19 +109,11 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::fake::Failure;
-    use crate::registry::tests::{BOTH, Bench, GPU};
+    use crate::registry::tests::{BOTH, Bench, GPU, SET, UNITS, UPDATE};
     use std::collections::BTreeSet;
 
-    const UNITS: Units = Units { all: 40, pair: 1, step: 8 };
-    const SET: u32 = 0x1a;
-    const UPDATE: u32 = 0x07;
     const ALL: [u32; 2] = [u32::MAX; 2];
     const EIO: Option<Failure> = Some(Failure { errno: libc::EIO, after: true });
-
-    fn limit(bench: &Bench) -> Option<Outcome> {
-        // SAFETY: the indices live as long as the bench.
-        unsafe { bench.registry.limit(GPU, UNITS, 8) }
-    }
 
     #[test]
     fn used_queues_are_limited_and_restored() {
@@ -132,16 +124,16 @@ mod tests {
             let sdma = bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 64);
             let elsewhere = bench.create(GPU + 1, kfd::QUEUE_TYPE_COMPUTE_AQL, 3);
             bench.kernel.asked();
-            let outcome = limit(&bench).unwrap();
+            let outcome = bench.limit().unwrap();
             assert_eq!((outcome.queues, outcome.requests, outcome.error), (1, 1, None), "{kind:?}");
             assert_eq!(bench.kernel.asked(), [SET]);
             assert_eq!(bench.kernel.mask(used), [0xff, 0]);
             assert!([used, unused, sdma, elsewhere].iter().all(|id| bench.kernel.runs(*id)));
             assert_eq!(bench.registry.held_devices(), BTreeSet::from([GPU]));
             // Nothing is to be done again, until a further queue is used.
-            assert_eq!(limit(&bench).unwrap().requests, 0);
+            assert_eq!(bench.limit().unwrap().requests, 0);
             bench.write(unused, 9);
-            assert_eq!(limit(&bench).unwrap().requests, 1);
+            assert_eq!(bench.limit().unwrap().requests, 1);
             assert_eq!(bench.kernel.mask(unused), [0xff, 0]);
             // A new queue is limited before its creator knows it.
             let new = bench.compute(0);
@@ -162,7 +154,7 @@ mod tests {
         let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let id = bench.compute(3);
         bench.runtime_mask(id, &[0xf0f0_f0f0, 0]).unwrap();
-        limit(&bench).unwrap();
+        bench.limit().unwrap();
         assert_eq!(bench.kernel.mask(id), [0xf0f0, 0]);
         // The runtime's new mask is limited as well.
         bench.kernel.asked();
@@ -175,7 +167,7 @@ mod tests {
         bench.kernel.asked();
         bench.registry.restore(GPU);
         assert_eq!(bench.kernel.asked(), [], "the driver has the runtime's mask");
-        limit(&bench).unwrap();
+        bench.limit().unwrap();
         assert_eq!(bench.kernel.mask(id), [0xf, 0]);
     }
 
@@ -183,7 +175,7 @@ mod tests {
     fn refused_mask_of_the_runtime_keeps_the_limit() {
         let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let id = bench.compute(3);
-        limit(&bench).unwrap();
+        bench.limit().unwrap();
         assert_eq!(bench.runtime_mask(id, &[]), Err(Errno(libc::EINVAL)));
         assert_eq!(bench.kernel.mask(id), [0xff, 0]);
         // After another error the driver may have either mask, so that the limit is sent again.
@@ -203,7 +195,7 @@ mod tests {
             let ids = [bench.compute(3), bench.compute(3)];
             bench.kernel.fail([None, Some(Failure { errno, after: false })]);
             bench.kernel.asked();
-            assert_eq!(limit(&bench), None);
+            assert_eq!(bench.limit(), None);
             assert_eq!(bench.kernel.asked(), [SET, SET]);
             assert_eq!(bench.registry.refuses_limits(), Some(Errno(errno)));
             assert_eq!(bench.registry.given_up(), None, "evictions go on");
@@ -216,7 +208,7 @@ mod tests {
             assert_eq!(bench.kernel.asked(), [SET, UPDATE, UPDATE]);
             assert!(ids.iter().all(|id| bench.kernel.runs(*id)));
             assert!(ids.iter().all(|id| bench.kernel.mask(*id) != [0xff, 0]));
-            assert_eq!(limit(&bench), None);
+            assert_eq!(bench.limit(), None);
             assert_eq!(bench.kernel.asked(), []);
         }
     }
@@ -226,7 +218,7 @@ mod tests {
         let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let id = bench.compute(3);
         bench.kernel.fail([EIO, EIO]);
-        let outcome = limit(&bench).unwrap();
+        let outcome = bench.limit().unwrap();
         assert_eq!((outcome.unsettled, outcome.error), (0, Some(Errno(libc::EIO))));
         assert_eq!(bench.kernel.mask(id), [0xff, 0]);
         // A removal that fails stays pending.
@@ -238,7 +230,7 @@ mod tests {
         assert_eq!(bench.kernel.mask(id), ALL);
         // A limit that fails for good is not tried again, and is removed like any other.
         bench.kernel.fail([EIO; 3]);
-        assert_eq!(limit(&bench), None);
+        assert_eq!(bench.limit(), None);
         assert_eq!(bench.registry.refuses_limits(), Some(Errno(libc::EIO)));
         bench.registry.restore(GPU);
         assert_eq!(bench.kernel.mask(id), ALL);
@@ -260,7 +252,7 @@ mod tests {
         let id = bench.compute(3);
         // Limiting and the removal of the limit: each fails three times, and an update behind it succeeds.
         bench.kernel.fail([EIO, EIO, EIO, None, EIO, EIO, EIO]);
-        assert_eq!(limit(&bench), None);
+        assert_eq!(bench.limit(), None);
         assert_eq!(bench.registry.restore(GPU).unsettled, 1);
         bench.kernel.asked();
         let outcome = bench.evict();
@@ -278,12 +270,12 @@ mod tests {
             let mut bench = Bench::new(MechanismKind::UpdateQueue);
             let ids = [bench.compute(3), bench.compute(3)];
             bench.kernel.fail([None, Some(Failure { errno, after: true })]);
-            assert_eq!(limit(&bench), None);
+            assert_eq!(bench.limit(), None);
             assert_eq!(bench.registry.given_up(), Some(Errno(errno)));
             assert!(bench.registry.held_devices().is_empty());
             assert_eq!(ids.map(|id| bench.kernel.mask(id)), [ALL; 2]);
             bench.kernel.asked();
-            assert_eq!(limit(&bench), None);
+            assert_eq!(bench.limit(), None);
             assert_eq!(bench.kernel.asked(), []);
         }
     }
@@ -292,16 +284,16 @@ mod tests {
     fn end_and_destruction_leave_no_limit() {
         let mut bench = Bench::new(MechanismKind::UpdateQueue);
         let ids = [bench.compute(3), bench.compute(3)];
-        limit(&bench).unwrap();
+        bench.limit().unwrap();
         bench.kernel.asked();
         bench.destroy(ids[0]).unwrap();
         assert_eq!(bench.kernel.asked(), [0x03], "the mask goes with the queue");
         bench.registry.shut_down();
         assert_eq!(bench.kernel.mask(ids[1]), ALL);
         let id = bench.compute(3);
-        limit(&bench).unwrap();
+        bench.limit().unwrap();
         bench.registry.abandon(Errno(libc::EOPNOTSUPP));
         assert_eq!(bench.kernel.mask(id), ALL);
-        assert_eq!(limit(&bench), None);
+        assert_eq!(bench.limit(), None);
     }
 }

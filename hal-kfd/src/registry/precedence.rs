@@ -1,8 +1,9 @@
 //! Queues that go before those of other processes.
 //!
-//! The device's dispatcher takes the work of queues of a higher priority first (`queue_priority` of `CREATE_QUEUE` and
-//! `UPDATE_QUEUE`). A request for each queue changes it, which saves and restores running waves as an eviction
-//! does. So it is changed rarely: where a more urgent program and others come together, and not at each suspension.
+//! A queue has a priority in the driver (`queue_priority` of `CREATE_QUEUE` and `UPDATE_QUEUE`). A change takes a request
+//! for each queue, which saves and restores running waves as an eviction does. So a process goes first for as long as less
+//! urgent ones are there, and not only while it has work. A limited queue of high priority costs such a request more at
+//! each limit and each restoration.
 
 use super::{Inner, Registry};
 use crate::arbiter::Precedence;
@@ -63,13 +64,8 @@ impl Inner {
 mod tests {
     use crate::fake::Failure;
     use crate::mechanism::MechanismKind;
-    use crate::registry::tests::{BOTH, Bench, GPU};
-    use crate::units::Units;
+    use crate::registry::tests::{BOTH, Bench, GPU, SET, UPDATE};
     use hip_sys::kfd;
-
-    const UNITS: Units = Units { all: 40, pair: 1, step: 8 };
-    const UPDATE: u32 = 0x07;
-    const SET: u32 = 0x1a;
 
     fn priorities<const N: usize>(bench: &Bench, ids: [u32; N]) -> [u32; N] {
         ids.map(|id| bench.kernel.queue(id).kept.priority)
@@ -106,8 +102,7 @@ mod tests {
         let id = bench.compute(3);
         bench.runtime_priority(id, 15).unwrap();
         bench.kernel.asked();
-        // SAFETY: the indices live as long as the bench.
-        unsafe { bench.registry.limit(GPU, UNITS, 8) }.unwrap();
+        bench.limit().unwrap();
         assert_eq!(bench.kernel.asked(), [SET, UPDATE]);
         assert_eq!(priorities(&bench, [id]), [10]);
         // What is made first meanwhile is so without the limit.
@@ -126,8 +121,7 @@ mod tests {
         let id = bench.compute(3);
         bench.runtime_priority(id, 15).unwrap();
         bench.kernel.fail([Some(Failure { errno: libc::EBUSY, after: false })]);
-        // SAFETY: the indices live as long as the bench.
-        assert_eq!(unsafe { bench.registry.limit(GPU, UNITS, 8) }, None);
+        assert_eq!(bench.limit(), None);
         bench.registry.restore(GPU);
         assert_eq!(priorities(&bench, [id]), [15]);
     }
@@ -160,8 +154,7 @@ mod tests {
         bench.registry.put_first(true);
         let new = bench.compute(3);
         assert_eq!(priorities(&bench, [id, new]), [7; 2]);
-        // SAFETY: the indices live as long as the bench.
-        unsafe { bench.registry.limit(GPU, UNITS, 8) }.unwrap();
+        bench.limit().unwrap();
         assert_eq!(priorities(&bench, [id, new]), [7; 2]);
 
         let mut bench = Bench::new(MechanismKind::UpdateQueue);

@@ -10,6 +10,11 @@ use std::sync::{Barrier, mpsc};
 use std::time::Duration;
 
 pub const GPU: u32 = 7;
+/// The units of its device.
+pub const UNITS: Units = Units { all: 40, pair: 1, step: 8 };
+/// The numbers of the requests as [`FakeKernel::asked`] has them.
+pub const UPDATE: u32 = 0x07;
+pub const SET: u32 = 0x1a;
 const EIO: Failure = Failure { errno: libc::EIO, after: false };
 
 /// A registry with a fake driver, and the indices of its queues.
@@ -63,6 +68,12 @@ impl Bench {
     pub fn evict(&self) -> Outcome {
         // SAFETY: the indices live as long as the bench.
         unsafe { self.registry.evict(GPU) }
+    }
+
+    /// Limits the queues to 8 of the 40 units.
+    pub fn limit(&self) -> Option<Outcome> {
+        // SAFETY: the indices live as long as the bench.
+        unsafe { self.registry.limit(GPU, UNITS, 8) }
     }
 
     pub fn runtime_update(&self, id: u32, percentage: u32) -> Result<i32, Errno> {

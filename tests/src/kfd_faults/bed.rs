@@ -66,6 +66,8 @@ pub struct Preemption {
     pub in_flight: u64,
     /// True if it may run.
     pub runs: bool,
+    /// True if its hardware queues are to go first.
+    pub first: bool,
 }
 
 /// A run of `tests/programs/driver/held.cpp`.
@@ -252,7 +254,7 @@ impl Bed {
         let gpu = Gpu::take();
         let mut keeper = gpu.keep_run();
         for (option, value) in sim {
-            keeper = keeper.sim(option, value);
+            keeper = if value.is_empty() { keeper.sim_flag(option) } else { keeper.sim(option, value) };
         }
         let keeper = keeper.limit(LIMIT).start();
         let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
@@ -446,6 +448,13 @@ impl Bed {
         })
     }
 
+    /// Waits until the server says that the queues of a program go first, or that they do not.
+    pub fn await_permit(&self, program: &Program, first: bool) -> Outcome<()> {
+        await_some("the server did not change a permission", || {
+            self.preemption(program).filter(|shown| shown.first == first).map(|_| ())
+        })
+    }
+
     /// Returns true if programs are held by a mechanism that changes no priority.
     pub fn keeps_priorities(&self) -> bool {
         self.mechanism == "debug-trap"
@@ -524,6 +533,7 @@ fn client(value: &Value) -> Option<(u64, Preemption)> {
         pending: queues.iter().filter_map(|queue| queue["counts"]["pending"].as_u64()).sum(),
         in_flight: queues.iter().filter_map(|queue| queue["counts"]["in_flight"].as_u64()).sum(),
         runs: value["permit"]["run"].as_bool()?,
+        first: value["permit"]["first"].as_bool()?,
     };
     Some((value["pid"].as_u64()?, preemption))
 }

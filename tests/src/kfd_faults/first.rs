@@ -3,15 +3,16 @@
 
 use std::time::Duration;
 
+use super::bed::{Bed, Program};
 use super::two::{NO_SHARE, Pair, SHARE, begin};
 use crate::faults::log::now;
-use crate::faults::stage::Outcome;
+use crate::faults::stage::{Outcome, await_some};
 
 /// The policy under which the queues of the urgent program go first, beside a low one that keeps a share.
 const FIRST: &[&str] = &["HPF", "--queues-first", "1", "--share-percent", "25", "--slowdown-percent", "0"];
 /// The priority that the runtime gives the queues of a stream without one.
 const OWN: u64 = 7;
-/// What it becomes where queues go first.
+/// The priority of the same queues while they go first.
 const RAISED: u64 = 12;
 /// The library's lines about a request that failed, and a server that is gone.
 const REPEATED: &str = "the driver failed a request about a queue";
@@ -128,15 +129,70 @@ pub fn fails(mechanism: &'static str, longest: Duration) -> Outcome<String> {
     pair.await_equal()?;
     pair.bed.fail_ioctls("1:1:update_queue:30")?;
     pair.bed.set_policy(FIRST)?;
-    pair.urgent.await_round(now())?;
+    pair.bed.await_permit(&pair.urgent, true)?;
+    let refused: &[&str] = if pair.bed.keeps_priorities() { &[] } else { &[REFUSED] };
+    await_some("the library did not give up", || {
+        let said = pair.urgent.complaints();
+        refused.iter().all(|text| said.iter().any(|line| line.contains(text))).then_some(())
+    })?;
     pair.bed.fail_ioctls("")?;
     pair.await_equal()?;
     // It is not tried again.
-    pair.bed.set_policy(SHARE)?;
-    pair.bed.set_policy(FIRST)?;
-    pair.urgent.await_round(now())?;
+    for (policy, first) in [(SHARE, false), (FIRST, true)] {
+        pair.bed.set_policy(policy)?;
+        pair.bed.await_permit(&pair.urgent, first)?;
+        pair.urgent.await_round(now())?;
+    }
     pair.await_equal()?;
     let told = pair.release()?;
-    let refused: &[&str] = if pair.bed.keeps_priorities() { &[] } else { &[REFUSED] };
     pair.end_with(told, &[], refused)
+}
+
+/// At level 1 nothing is evicted, and the queues go first all the same.
+pub fn at_level_1(mechanism: &'static str, longest: Duration) -> Outcome<String> {
+    let (bed, low, urgent) = without_hold(mechanism, longest, &[])?;
+    bed.await_priority(&urgent, if bed.keeps_priorities() { OWN } else { RAISED })?;
+    bed.await_priority(&low, OWN)?;
+    bed.set_policy(NO_SHARE)?;
+    bed.await_priority(&urgent, OWN)?;
+    finish(low, urgent)
+}
+
+/// Where the driver saves no waves, a request would wait for running kernels: none is sent.
+pub fn without_saved_waves(mechanism: &'static str, longest: Duration) -> Outcome<String> {
+    let (bed, low, urgent) = without_hold(mechanism, longest, &[("--no-cwsr", "")])?;
+    bed.await_permit(&urgent, true)?;
+    urgent.await_round(now())?;
+    urgent.await_round(now())?;
+    bed.await_priority(&urgent, OWN)?;
+    finish(low, urgent)
+}
+
+/// The two programs at work at level 1, on a device with these options.
+fn without_hold(
+    mechanism: &'static str,
+    longest: Duration,
+    sim: &[(&str, &str)],
+) -> Outcome<(Bed, Program, Program)> {
+    let bed = Bed::start(mechanism, longest, sim)?;
+    bed.set_policy(FIRST)?;
+    let level = [("XSCHED_AUTO_XQUEUE_LEVEL", "1")];
+    let mut low = bed.program("low", 1, &level)?;
+    let mut urgent = bed.program("urgent", 10, &level)?;
+    low.tell("go");
+    urgent.tell("go");
+    urgent.await_round(0)?;
+    Ok((bed, low, urgent))
+}
+
+/// Both complete their work and end, with the right memory and without a warning.
+fn finish(mut low: Program, mut urgent: Program) -> Outcome<String> {
+    for program in [&mut urgent, &mut low] {
+        program.tell("rest");
+        program.await_line("resting")?;
+    }
+    let rounds = low.log().rounds();
+    low.finish(&[])?;
+    urgent.finish(&[])?;
+    Ok(format!("{rounds} rounds right"))
 }
