@@ -81,7 +81,8 @@ pub struct QueuePriority {
     pub kernel_us: u64,
     /// Duration of each kernel of the other program, which fills the device eight times.
     pub other_kernel_us: u64,
-    /// One row for each place of the queues.
+    /// One row for each place of the queues. `first` is missing if the library does not change the priority: the driver
+    /// does not save running waves, or refuses it.
     pub rows: Vec<PriorityRow>,
 }
 
