@@ -37,7 +37,7 @@ use seccomp::Filters;
 use slots::SlotTable;
 use std::ffi::c_int;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -59,6 +59,9 @@ static LOGGED: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
 pub(crate) struct Client {
     domain: &'static Domain,
     shared: Arc<Shared>,
+    /// The sockets at which it looks for a server, in this order.
+    paths: Vec<PathBuf>,
+    /// The one at which it has found a server, or has looked last.
     path: PathBuf,
     slots: SlotTable,
     /// True while the agent updates the counts by itself.
@@ -95,19 +98,23 @@ impl Client {
     /// Makes the client for the server that the configuration names.
     pub(crate) fn new(domain: &'static Domain, shared: &Arc<Shared>) -> Self {
         let config = shared.preemption.host().config();
-        let path = config.and_then(|config| config.socket.clone()).unwrap_or_else(|| {
-            // SAFETY: the call takes nothing and returns a number.
-            let user = unsafe { libc::geteuid() };
-            socket::default_path(user, socket::INSTANCE, |path| path.is_dir())
-        });
-        Self::at(path, domain, shared.clone())
+        let paths = match config.and_then(|config| config.socket.clone()) {
+            Some(path) => vec![path],
+            None => {
+                // SAFETY: the call takes nothing and returns a number.
+                let user = unsafe { libc::geteuid() };
+                socket::candidates(user, |path| path.is_dir()).into()
+            }
+        };
+        Self::at(paths, domain, shared.clone())
     }
 
-    fn at(path: PathBuf, domain: &'static Domain, shared: Arc<Shared>) -> Self {
+    fn at(paths: Vec<PathBuf>, domain: &'static Domain, shared: Arc<Shared>) -> Self {
         Self {
             domain,
             shared,
-            path,
+            path: paths.last().cloned().unwrap_or_default(),
+            paths,
             slots: SlotTable::default(),
             counts: false,
             counted_at: Time(0),
@@ -177,10 +184,21 @@ impl Client {
         }
     }
 
-    fn connect(&self) -> Result<Welcome, Failure> {
-        let socket = connection::connect(&self.path)?;
+    /// Connects to the first server that is there. One that refuses this process is there.
+    fn connect(&mut self) -> Result<Welcome, Failure> {
+        let mut found = Err(std::io::ErrorKind::NotFound.into());
+        for path in &self.paths {
+            self.path.clone_from(path);
+            found = connection::connect(path);
+            if found.is_ok() {
+                break;
+            }
+        }
+        let socket_of_server = found?;
         let name = process_name::of(&std::env::args_os().collect::<Vec<_>>());
-        connection::handshake(socket, &name, connection::ANSWER_TIMEOUT)
+        // The user's own default path lies in a directory that others may have made.
+        let is_named = self.paths.len() == 1 || self.path == Path::new(socket::SYSTEM_SOCKET);
+        connection::handshake(socket_of_server, &name, is_named, connection::ANSWER_TIMEOUT)
     }
 
     /// Sleeps, at most until another decider is set.

@@ -20,10 +20,14 @@ pub fn explain(reason: &Reason) -> String {
         Reason::Outranked { by: Rival { pid, queue, reason, .. }, own } => {
             format!("queue {queue} of pid {pid} {}", comparison(reason, own))
         }
+        Reason::OutrankedByOthers { device, own } => {
+            format!("a program of another user goes first on device {device}; this one {}", sentence(own))
+        }
         Reason::Throttled(throttle) => throttled(throttle),
         Reason::Job { pid } => format!("pid {pid} of the same job cannot run, and they run together"),
         Reason::Starved { waited_ms } => format!("it had waited for {waited_ms} ms, and runs for a moment"),
         Reason::Guard => "those of higher priority complete nothing, all run for a moment".to_owned(),
+        Reason::NoRoom => "the server has no room for one of its queues, so it runs unscheduled".to_owned(),
         Reason::Off => "scheduling is switched off".to_owned(),
     }
 }

@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
+/// What tells jobs apart: the policy, the user and the number.
+pub(crate) type JobKey = (usize, u32, u64);
+
 /// The jobs of a decision. The same value is used for every decision, so that noting them allocates only
 /// while they grow.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    /// The policy and the number of a job, and the index of a member.
-    members: Vec<((usize, u64), usize)>,
+    /// A job, and the index of a member.
+    members: Vec<(JobKey, usize)>,
     all: Vec<Job>,
     /// The index of the job of each entity; empty if there are no jobs.
     of: Vec<Option<usize>>,
@@ -22,9 +25,8 @@ pub(crate) struct Job {
 }
 
 impl Jobs {
-    /// Replaces the jobs. A member is the policy and the number of its job, and its index among so many
-    /// entities.
-    pub fn note(&mut self, members: impl Iterator<Item = ((usize, u64), usize)>, entities: usize) {
+    /// Replaces the jobs. A member is its job and its index among so many entities.
+    pub fn note(&mut self, members: impl Iterator<Item = (JobKey, usize)>, entities: usize) {
         self.members.clear();
         self.members.extend(members);
         self.members.sort_unstable();

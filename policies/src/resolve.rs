@@ -52,7 +52,7 @@
 //! # Cost
 //! One sort of the ready entities, and a few passes over the devices of all.
 
-use crate::jobs::Jobs;
+use crate::jobs::{JobKey, Jobs};
 use crate::policy::Ranking;
 use crate::reason::STARVED;
 use crate::sched_entity::{DeviceUse, SchedEntities, SchedEntity};
@@ -466,9 +466,10 @@ impl Ranked<'_> {
 
     /// Returns the job of an entity. An entity that never runs, or that uses devices of several policies, has
     /// none.
-    fn job(&self, index: usize) -> Option<(usize, u64)> {
-        let job = (self.policy(index), self.own(index).job?);
-        let belongs = executes(&self.entities.all()[index]) && !self.spans(index);
+    fn job(&self, index: usize) -> Option<JobKey> {
+        let entity = &self.entities.all()[index];
+        let job = (self.policy(index), entity.uid, self.own(index).job?);
+        let belongs = executes(entity) && !self.spans(index);
         belongs.then_some(job)
     }
 

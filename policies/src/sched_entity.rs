@@ -22,6 +22,8 @@ pub struct SchedEntity {
     pub id: EntityId,
     /// The process of the entity.
     pub pid: Pid,
+    /// The user of the process; 0 under the local scheduler.
+    pub uid: u32,
     /// True if the entity has work, or had work so recently that it counts as having it.
     pub ready: bool,
     /// The time since which it is ready; the time of the decision if it is not ready.
@@ -151,12 +153,14 @@ impl SchedEntities {
         match status {
             Status::Local { pid, hints, queues } => {
                 for queue in queues.iter() {
-                    gathering.push(EntityId::Queue(queue.queue), *pid, *hints, std::slice::from_ref(queue));
+                    let id = EntityId::Queue(queue.queue);
+                    gathering.push(id, (*pid, 0), *hints, std::slice::from_ref(queue));
                 }
             }
             Status::Global { gangs } => {
                 for gang in gangs {
-                    gathering.push(EntityId::Gang(gang.client), gang.pid, gang.hints, &gang.queues);
+                    let id = EntityId::Gang(gang.client);
+                    gathering.push(id, (gang.pid, gang.uid), gang.hints, &gang.queues);
                 }
             }
         }
@@ -181,7 +185,8 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    fn push(&mut self, id: EntityId, pid: Pid, process: ProcessHints, queues: &[QueueStatus]) {
+    /// Adds an entity of a process and its user.
+    fn push(&mut self, id: EntityId, (pid, uid): (Pid, u32), process: ProcessHints, queues: &[QueueStatus]) {
         let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
         let course = self.course(queues);
         let linger = (self.linger)(self.entities.all.len(), id, course);
@@ -216,6 +221,7 @@ impl Gathering<'_> {
         self.entities.all.push(SchedEntity {
             id,
             pid,
+            uid,
             ready,
             since,
             working: matches!(course, Course::Working(_)),

@@ -39,6 +39,22 @@ fn of_job(job: u64) -> ProcessHints {
 }
 
 #[test]
+fn jobs_of_different_users_are_different_jobs() {
+    let member = |client, uid, device, priority| Gang {
+        uid,
+        hints: of_job(7),
+        ..gang(client, vec![queue(1, device, priority, true)])
+    };
+    // The second member of user 1 is outranked, so user 1's job waits; user 2's process of the same number does not.
+    let rival = gang(4, vec![queue(1, 2, 5, true)]);
+    let status = global(vec![member(1, 1, 1, 1), member(2, 1, 2, 1), member(3, 2, 3, 0), rival]);
+    let mut engine = with_slice(0.0);
+    let decision = engine.decide(&status, Time(1_000_000));
+    let runs: Vec<_> = decision.operations.iter().map(|operation| operation.permit.run).collect();
+    assert_eq!(runs, [false, false, true, true]);
+}
+
+#[test]
 fn jobs_run_whole_or_not() {
     let table: &[(&str, &[Process], &str)] = &[
         ("without jobs the highest priority runs", &[(0, &[(1, 1, true)]), (0, &[(1, 2, true)])], "2"),

@@ -375,7 +375,13 @@ proptest! {
             match judged.permits[entity].reason {
                 Reason::Unrivalled => prop_assert!(judged.permits[entity].run),
                 Reason::NoExecute => prop_assert!(!judged.permits[entity].run && judged.entities[entity].1.is_empty()),
-                Reason::Guard | Reason::Off | Reason::Throttled(_) | Reason::Job { .. } | Reason::Starved { .. } => {
+                Reason::Guard
+                | Reason::Off
+                | Reason::NoRoom
+                | Reason::OutrankedByOthers { .. }
+                | Reason::Throttled(_)
+                | Reason::Job { .. }
+                | Reason::Starved { .. } => {
                     prop_assert!(false, "HPF never gives this reason");
                 }
                 Reason::Outranked { by, own } => {

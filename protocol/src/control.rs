@@ -47,6 +47,10 @@ pub enum Request {
         /// The updates.
         said: Vec<HintUpdate>,
     },
+    /// Reads the configuration file again. Answered by [`Reply::Done`].
+    Reload,
+    /// Asks for the configuration in force. Answered by [`Reply::Config`].
+    Config,
     /// Announces a client: the requesting process is, or becomes, a program that will connect. Until it ends,
     /// the server counts as used, even after this connection is closed. Answered by [`Reply::Done`].
     Expect,
@@ -117,10 +121,44 @@ pub enum Reply {
     Fates(Fates),
     /// To [`Request::Snapshot`].
     Snapshot(Snapshot),
+    /// To [`Request::Config`].
+    Config(ConfigInForce),
     /// The request was carried out.
     Done,
     /// The request cannot be carried out. One line says why.
     Error(String),
+}
+
+/// The configuration of a server for all users.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConfigInForce {
+    /// The file, or `None` for a server of one user, which has none.
+    pub file: Option<std::path::PathBuf>,
+    /// The keys in the order of the documentation. `[[listen]]`, `[[rule]]` and `[[device]]` appear once for each entry.
+    pub keys: Vec<ConfigKey>,
+}
+
+/// A key of the configuration file with the value in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConfigKey {
+    /// The table and the key, such as `limits.queues_per_user` or `rule[0].name`.
+    pub name: String,
+    /// The value, as TOML.
+    pub value: String,
+    /// Where the value comes from.
+    pub from: ConfigOrigin,
+}
+
+/// The origin of a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConfigOrigin {
+    /// Nobody has set it.
+    Default,
+    /// The file.
+    File,
+    /// A request of `xcli`, since the server has started.
+    Request,
 }
 
 /// The state of a server.
@@ -134,6 +172,10 @@ pub struct List {
     /// from an older server.
     #[serde(default)]
     pub held: Vec<Held>,
+    /// True if the server may have more clients, which it shows only to their users and to administrators. Missing from
+    /// an older server.
+    #[serde(default)]
+    pub partial: bool,
 }
 
 /// A server.
@@ -169,6 +211,9 @@ pub struct Client {
     pub pid: Pid,
     /// The program's name.
     pub name: String,
+    /// Its user and what the user may do, from a server for all users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
     /// Hints of the process.
     #[serde(default)]
     pub hints: ProcessHints,
@@ -195,6 +240,19 @@ pub struct Client {
     pub slow_path: BTreeMap<String, u64>,
     /// Queues.
     pub queues: Vec<Queue>,
+}
+
+/// The user of a client, as the server sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The rule of the configuration that says what the program may do.
+    pub rule: String,
+    /// The highest priority that the rule permits.
+    pub max_priority: Priority,
+    /// The control group, such as `/system.slice/docker-0123.scope`; `None` if the server cannot see it.
+    pub cgroup: Option<String>,
 }
 
 /// The time in which a client was suspended while it had work, and the device's work for others meanwhile. Each

@@ -145,6 +145,14 @@ pub enum Reason {
         /// The reason for the rank of the entity itself, for comparison.
         own: RankReason,
     },
+    /// An entity of another user that ranks higher runs on this device. The server says no more to a user who may not
+    /// see that program.
+    OutrankedByOthers {
+        /// Where it runs.
+        device: DeviceId,
+        /// The reason for the rank of the entity itself.
+        own: RankReason,
+    },
     /// The policy withholds the device, also while no other wants it.
     #[serde(rename = "Barred")]
     Throttled(Throttle),
@@ -160,6 +168,8 @@ pub enum Reason {
     },
     /// More urgent clients make no progress, perhaps because they wait for a suspended one: all run for a moment.
     Guard,
+    /// The server has no room for a queue of its process, which therefore runs unscheduled.
+    NoRoom,
     /// Scheduling is off: all run until a user switches it on again.
     Off,
 }

@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// The default instance: the port that users of XSched know.
 pub const INSTANCE: &str = "50000";
 
+/// The socket of the server for all users of a machine. Programs and users look for it first.
+pub const SYSTEM_SOCKET: &str = "/run/giveway/xserver.sock";
+
 /// The longest path that fits a Unix socket address, in bytes.
 pub const LONGEST_PATH: usize = 107;
 
@@ -25,6 +28,12 @@ pub fn default_path(uid: u32, instance: &str, is_directory: impl Fn(&Path) -> bo
         }
     };
     run.join("xsched").join(format!("{instance}.sock"))
+}
+
+/// Returns the sockets at which a program or a person of this user looks for the default server, in this order: the one for
+/// all users, then the user's own.
+pub fn candidates(uid: u32, is_directory: impl Fn(&Path) -> bool) -> [PathBuf; 2] {
+    [PathBuf::from(SYSTEM_SOCKET), default_path(uid, INSTANCE, is_directory)]
 }
 
 /// Returns the number of directories above a server's socket that must belong to its user alone: those of

@@ -90,6 +90,9 @@ fn operation() -> impl Strategy<Value = Operation> {
         Just(Reason::NoExecute),
         Just(Reason::Guard),
         Just(Reason::Off),
+        Just(Reason::NoRoom),
+        (any::<u32>(), rank_reason())
+            .prop_map(|(device, own)| Reason::OutrankedByOthers { device: DeviceId(device), own }),
         (rival, rank_reason()).prop_map(|(by, own)| Reason::Outranked { by, own }),
         throttle.prop_map(Reason::Throttled),
         any::<u32>().prop_map(|pid| Reason::Job { pid: Pid(pid) }),
@@ -133,9 +136,15 @@ fn queues() -> impl Strategy<Value = Queues> {
 fn status() -> impl Strategy<Value = Status> {
     // The nice value is no row of the table: the server reads it.
     let process = || (hints(), any::<i8>()).prop_map(|(hints, nice)| ProcessHints { nice, ..hints.process });
-    let gang = (any::<u64>(), any::<u32>(), process(), queues()).prop_map(|(client, pid, hints, queues)| {
-        Gang { client: ClientId(client), pid: Pid(pid), hints, queues }
-    });
+    let gang = (any::<u64>(), any::<[u32; 2]>(), process(), queues()).prop_map(
+        |(client, [pid, uid], hints, queues)| Gang {
+            client: ClientId(client),
+            pid: Pid(pid),
+            uid,
+            hints,
+            queues,
+        },
+    );
     prop_oneof![
         (any::<u32>(), process(), queues()).prop_map(|(pid, hints, queues)| Status::Local {
             pid: Pid(pid),

@@ -253,3 +253,30 @@ fn installing_builds_nothing() {
     assert!(!output.status.success() && text(&output).contains("make build"), "{}", text(&output));
     assert_eq!(tree(nothing.path()), [""; 0]);
 }
+
+#[test]
+fn systemd_accepts_the_installed_units() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let prefix = directory.path().join("prefix");
+    let units = "lib/systemd/system";
+    let archive = archive(directory.path(), &["bin/xserver", &format!("{units}/giveway.socket")]);
+    for (from, to) in [("giveway.service.in", "giveway.service"), ("giveway.socket", "giveway.socket")] {
+        let from = workspace().join("packaging/systemd").join(from);
+        fs::copy(from, archive.join(units).join(to)).expect("a unit");
+    }
+    // Verification wants a program that can be run.
+    fs::copy("/bin/true", archive.join("bin/xserver")).expect("a program");
+    let done = install(&archive, &prefix, &[]);
+    assert!(done.status.success(), "{}", text(&done));
+    let analyze = |arguments: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args([LIMIT, "systemd-analyze"]).args(arguments).current_dir(prefix.join(units));
+        command.output().expect("systemd-analyze")
+    };
+    let verified = analyze(&["verify", "--man=no", "./giveway.service", "./giveway.socket"]);
+    // A warning, such as about an unknown key, does not change the exit code.
+    assert!(verified.status.success() && text(&verified).is_empty(), "{}", text(&verified));
+    // In tenths: 0 is the least that a service can do to the machine, 100 the most.
+    let secure = analyze(&["security", "--offline=true", "--threshold=20", "./giveway.service"]);
+    assert!(secure.status.success(), "{}", text(&secure));
+}

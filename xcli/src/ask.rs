@@ -2,10 +2,11 @@
 
 use crate::endpoint::Endpoint;
 use crate::table::plain;
-use host::user::is_same;
+use host::user::{is_same, is_unmapped};
 use protocol::control::{List, Policies, Reply, Request};
 use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::message::{REPLY, REQUEST, ToClient};
+use protocol::socket::private_directories;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fmt;
@@ -155,7 +156,7 @@ pub fn ask_within(endpoint: &Endpoint, request: &Request, limit: Duration) -> Re
     let mut pid = None;
     let mut work = || -> Result<Reply, Cause> {
         let stream = connect_to(&endpoint.socket)?;
-        pid = check_peer(&stream)?;
+        pid = check_peer(&stream, &endpoint.socket)?;
         match exchange(&stream, request, until)? {
             Reply::Error(why) => Err(Cause::Refused(why)),
             reply => Ok(reply),
@@ -174,10 +175,13 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
 }
 
 /// Checks that the server belongs to root or to this user. Returns its process id, unless it has none in this
-/// pid namespace.
-fn check_peer(stream: &UnixStream) -> Result<Option<i32>, Cause> {
+/// pid namespace. In a user namespace that does not map the server's user, such as that of a container without root, the path has
+/// to say who it is: others may have made the directory of the user's own default path.
+fn check_peer(stream: &UnixStream, path: &Path) -> Result<Option<i32>, Cause> {
     let peer = credentials(stream)?;
-    if peer.uid != 0 && !is_same(peer.uid, rustix::process::geteuid().as_raw()) {
+    let own = rustix::process::geteuid().as_raw();
+    let is_named = private_directories(own, path) == 0;
+    if peer.uid != 0 && !is_same(peer.uid, own) && !(is_named && is_unmapped(peer.uid)) {
         return Err(Cause::Foreign { uid: peer.uid });
     }
     Ok(Some(peer.pid).filter(|pid| *pid > 0))

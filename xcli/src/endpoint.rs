@@ -4,6 +4,7 @@ use crate::error::Error;
 use anyhow::ensure;
 use protocol::config::Config;
 use protocol::socket;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -75,7 +76,7 @@ impl Endpoint {
                 (path, options)
             }
             (_, Some(instance)) => (default(instance), format!("-p {instance}")),
-            (_, None) => (variable()?.unwrap_or_else(|| default(socket::INSTANCE)), String::new()),
+            (_, None) => (variable()?.unwrap_or_else(Self::first_socket), String::new()),
         };
         let socket = std::path::absolute(socket)?;
         let length = socket.as_os_str().as_bytes().len();
@@ -90,7 +91,13 @@ impl Endpoint {
 
     /// The default endpoint of this user.
     pub fn default_of_user() -> Self {
-        Self { socket: Self::default_socket(socket::INSTANCE), options: String::new() }
+        Self { socket: Self::first_socket(), options: String::new() }
+    }
+
+    /// The server for all users if it is there, else the one of this user.
+    fn first_socket() -> PathBuf {
+        let system = PathBuf::from(socket::SYSTEM_SOCKET);
+        if is_served(&system) { system } else { Self::default_socket(socket::INSTANCE) }
     }
 
     fn default_socket(instance: &str) -> PathBuf {
@@ -108,6 +115,17 @@ impl Endpoint {
     pub fn variable(&self) -> OsString {
         self.socket.clone().into_os_string()
     }
+}
+
+/// Returns true if a server listens on a socket that this user may use.
+fn is_served(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+        return false;
+    };
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    // A server that is busy or stopped has let its queue fill up.
+    matches!(rustix::net::connect(&socket, &address), Ok(()) | Err(rustix::io::Errno::AGAIN))
 }
 
 /// Quotes a word for a shell.
@@ -144,6 +162,13 @@ mod tests {
         assert_eq!(by_name.command("resume 42"), "xcli -p night resume 42");
         assert_eq!(Endpoint::new(None, None).unwrap().command("list"), "xcli list");
         assert_eq!(quoted("/a b/it's"), "'/a b/it'\\''s'");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s.sock");
+        assert!(!is_served(&path));
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        assert!(is_served(&path));
+        drop(listener);
+        assert!(!is_served(&path), "the file is left, and nobody listens");
         let long = Endpoint::new(Some(Address::Socket(format!("/{}", "x".repeat(107)).into())), None);
         assert!(long.unwrap_err().to_string().contains("at most 107 bytes"));
     }

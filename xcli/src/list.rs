@@ -3,7 +3,7 @@
 use crate::suspend;
 use crate::table::{self, Column, Line, duration, plain};
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, List, PolicyInForce, Preemption, Queue, QueueState, Server};
+use protocol::control::{Client, List, Owner, PolicyInForce, Preemption, Queue, QueueState, Server};
 use protocol::cost::CostOrigin;
 use protocol::operation::Reason;
 use protocol::slow::SlowPath;
@@ -28,12 +28,14 @@ const COLUMNS: &[Column] = &[
 pub fn text(list: &List, terminal: Option<usize>) -> String {
     let head = server(&list.server);
     let held = suspend::held_table(&list.held, terminal);
+    let others = if list.partial { "programs of other users are not shown\n" } else { "" };
     if list.clients.is_empty() {
-        return format!("{head}\nno program is connected\n{held}");
+        let whose = if list.partial { "no program of yours is connected" } else { "no program is connected" };
+        return format!("{head}\n{whose}\n{others}{held}");
     }
     let lines: Vec<Line> =
         list.clients.iter().flat_map(|client| client_lines(client, list.server.on)).collect();
-    format!("{head}\n{}{held}", table::text(COLUMNS, &lines, terminal))
+    format!("{head}\n{}{others}{held}", table::text(COLUMNS, &lines, terminal))
 }
 
 fn server(server: &Server) -> String {
@@ -67,6 +69,7 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         let remark = disregarded(client, queue);
         lines.extend(remark.map(|remark| Line::Remark(format!("queue {}: {remark}", queue.id()))));
     }
+    lines.extend(owner(client).map(Line::Remark));
     lines.extend(preemption(client).map(Line::Remark));
     lines.extend(slow_path(client).map(Line::Remark));
     if client.yielded {
@@ -77,6 +80,22 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         lines.push(Line::Remark("the process did not answer: its numbers are old".to_owned()));
     }
     lines
+}
+
+/// Tells the user of a client of a server for all users, and what the rules permit.
+fn owner(client: &Client) -> Option<String> {
+    let Owner { uid, rule, max_priority, cgroup } = client.owner.as_ref()?;
+    let cgroup =
+        cgroup.as_deref().map(|cgroup| format!(", control group {}", plain(cgroup))).unwrap_or_default();
+    let own = client.queues.iter().filter_map(|queue| queue.own_priority).max();
+    let asks = match own {
+        Some(own) if own > *max_priority => format!(", of which the program asks for {own}"),
+        _ => String::new(),
+    };
+    Some(format!(
+        "user {uid}{cgroup}; the rule {:?} permits priorities up to {max_priority}{asks}",
+        plain(rule)
+    ))
 }
 
 /// Explains a queue that runs although its priority is -256. If all queues of a process have that priority,
@@ -213,6 +232,7 @@ pub(crate) mod tests {
             client,
             pid: Pid(pid),
             name: name.to_owned(),
+            owner: None,
             hints: ProcessHints::default(),
             permit,
             since: Time(0),
@@ -259,7 +279,7 @@ pub(crate) mod tests {
         let train = vec![queue(1, -255, QueueState::Suspended, counts(4096, 0, 99, 1_234_567, 812_345))];
         let train = client(31_337, "train.py", false, "queue 7 of pid 4242 has priority 10 > -255", train);
         let fresh = client(5, "fresh", true, "nothing ranks higher on its devices", vec![]);
-        List { server, clients: vec![infer, train, fresh], held: vec![] }
+        List { server, clients: vec![infer, train, fresh], held: vec![], partial: false }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Modules
 //! * Server: `endpoint` (its socket), `ask` (one request and its reply), `server` (starts one), `daemon` (its
 //!   process environment).
-//! * Replies: `list`, `explain`, `policy`, `metrics`; `table` lays text out.
+//! * Replies: `list`, `explain`, `policy`, `metrics`, `configuration`; `table` lays text out.
 //! * Programs: `run` (environment of a scheduled program), `trial` (can the library be loaded), `hint` and
 //!   `hint_options`.
 //! * Processes: `process` (facts from `/proc`), `foreign` (files as another process sees them), `queues`
@@ -13,6 +13,7 @@
 
 mod amd_log;
 mod ask;
+mod configuration;
 mod daemon;
 mod doctor;
 mod endpoint;
@@ -122,6 +123,20 @@ enum Command {
     Off,
     /// Switch scheduling on: the policy decides again
     On,
+    /// Show the configuration of the server for all users, and where each value comes from
+    ///
+    /// For administrators. FROM is `default`, `file`, or `request` for what `xcli policy set` has changed since the server
+    /// started.
+    Config {
+        /// Print JSON: `file`, and the `keys` with `name`, `value` and `from`
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let the server for all users read its configuration file again
+    ///
+    /// For administrators. The file counts as a whole: if it has a mistake, nothing changes, and the exit code is 1. Sockets
+    /// (`[[listen]]`) change only with a new start of the server.
+    Reload,
     /// List the policies, and change the policy in force
     ///
     /// Without a command, the same as `xcli policy list`.
@@ -277,6 +292,10 @@ fn main() -> ExitCode {
             let on = table::plain(&endpoint.command("on"));
             let text = format!("off: every program runs unscheduled until `{on}`");
             done(switch(&endpoint, &Request::Off, &text))
+        }
+        Command::Config { json } => done(configuration::show(&endpoint, json)),
+        Command::Reload => {
+            done(switch(&endpoint, &Request::Reload, "the server has read its configuration again"))
         }
         Command::On => done(switch(&endpoint, &Request::On, "on: the policy decides")),
         Command::Policy(args) => done(policy::run(&args, &endpoint)),

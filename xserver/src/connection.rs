@@ -3,17 +3,19 @@
 //! Its memory is bounded: one frame of at most [`REQUEST_LIMIT`] bytes, the bytes of one read, and one reply.
 //! While a reply is not taken, nothing is read.
 
+use crate::access::{Asker, Grant, Identity};
 use crate::core::Fault;
-use crate::peer::Credentials;
 use host::handle::Handle;
 use protocol::frame::{Decoder, Frame, FrameError, REQUEST_LIMIT};
 use protocol::ids::ClientId;
-use protocol::message::MessageError;
+use protocol::message::{MessageError, ToClient};
 use protocol::time::Time;
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The bytes of one read.
 const READ: usize = 4096;
@@ -38,17 +40,23 @@ pub(crate) struct Connection {
     pub process: Option<Handle>,
     /// Its process id; 0 if it has none in this namespace.
     pub pid: u32,
-    /// Its user.
-    pub uid: u32,
+    pub who: Identity,
+    /// What it may do.
+    pub grant: Grant,
     pub stage: Stage,
     /// The time by which it must send a frame or take its reply.
     pub deadline: Option<Time>,
+    /// The time of its last request.
+    pub asked_at: Time,
     /// True while a reply is being prepared.
     pub awaits_reply: bool,
+    /// True if there was no room for one of its queues.
+    pub was_refused_a_queue: bool,
     /// The events of its socket that the server has registered.
     pub registered: EventFlags,
     decoder: Decoder,
-    out: Vec<u8>,
+    /// The reply, which others may share.
+    out: Arc<[u8]>,
     sent: usize,
 }
 
@@ -60,6 +68,9 @@ pub(crate) enum End {
     /// Another process may still hold the socket.
     #[error("the process has ended")]
     Exited,
+    /// Another request needs the room.
+    #[error("the connection was idle, and there was no room for another one")]
+    MadeRoom,
     #[error("the client sent nothing, or did not take its reply, in time")]
     Silent,
     /// The bytes are not valid frames.
@@ -90,18 +101,21 @@ impl End {
 }
 
 impl Connection {
-    pub fn new(socket: OwnedFd, who: &Credentials, deadline: Time) -> Self {
+    pub fn new(socket: OwnedFd, pid: u32, who: Identity, grant: Grant, now: Time, limit: Duration) -> Self {
         Self {
             socket,
             process: None,
-            pid: who.pid,
-            uid: who.uid,
+            pid,
+            who,
+            grant,
             stage: Stage::New,
-            deadline: Some(deadline),
+            deadline: Some(now.after(limit)),
+            asked_at: now,
             awaits_reply: false,
+            was_refused_a_queue: false,
             registered: EventFlags::IN,
             decoder: Decoder::new(REQUEST_LIMIT),
-            out: Vec::new(),
+            out: Arc::default(),
             sent: 0,
         }
     }
@@ -135,9 +149,27 @@ impl Connection {
         Ok(())
     }
 
+    /// The person who asks on this connection.
+    pub fn asker(&self) -> Asker {
+        Asker { uid: self.who.uid, grant: self.grant.clone() }
+    }
+
+    /// The client, if it is one.
+    pub fn client(&self) -> Option<ClientId> {
+        match self.stage {
+            Stage::Client { client, .. } => Some(client),
+            Stage::New | Stage::Control => None,
+        }
+    }
+
+    /// Returns true if it is one of xcli that waits for nothing.
+    pub fn is_idle_control(&self) -> bool {
+        matches!(self.stage, Stage::Control) && !self.is_busy()
+    }
+
     /// Starts to send a reply.
-    pub fn answer(&mut self, frame: Vec<u8>) -> Result<(), End> {
-        self.out = frame;
+    pub fn answer(&mut self, frame: impl Into<Arc<[u8]>>) -> Result<(), End> {
+        self.out = frame.into();
         self.sent = 0;
         self.flush()
     }
@@ -153,7 +185,7 @@ impl Connection {
             }
         }
         // Frees the memory.
-        self.out = Vec::new();
+        self.out = Arc::default();
         self.sent = 0;
         Ok(())
     }
@@ -177,6 +209,11 @@ impl Connection {
         } else {
             EventFlags::IN
         }
+    }
+
+    /// Sends the reason of a refusal, if the socket accepts it.
+    pub fn refuse_for(&self, reason: &str) {
+        self.refuse(&ToClient::Refused { reason: reason.to_owned() }.encode());
     }
 
     /// Sends a last frame, if the socket accepts it.

@@ -1,7 +1,7 @@
 //! The endpoint of a server: its directory, the lock that makes it the only server, and its socket.
 
 use anyhow::{Context, Result, bail, ensure};
-use protocol::socket::{default_path, directory_fault, is_instance, private_directories};
+use protocol::socket::{SYSTEM_SOCKET, default_path, directory_fault, is_instance, private_directories};
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -9,8 +9,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
@@ -21,7 +23,14 @@ pub struct Endpoint {
     socket: PathBuf,
     /// The number of directories above the socket that must belong to this user and be closed to others.
     private: usize,
+    /// The permissions of the socket's file, and of a directory that is created for it.
+    modes: (u32, u32),
 }
+
+/// The permissions of what only its user may reach.
+const PRIVATE: (u32, u32) = (0o600, 0o700);
+/// The permissions of the directory of a socket for all users.
+const OPEN_DIRECTORY: u32 = 0o755;
 
 impl Endpoint {
     /// The endpoint of an instance, unless `XSCHED_SOCKET` specifies another socket.
@@ -37,7 +46,21 @@ impl Endpoint {
         let default = || default_path(uid, &instance.to_string_lossy(), Path::is_dir);
         let socket = std::path::absolute(socket.unwrap_or_else(default))?;
         let private = private_directories(uid, &socket);
-        Ok(Self { socket, private })
+        Ok(Self { socket, private, modes: PRIVATE })
+    }
+
+    /// The endpoint of the server for all users, unless `XSCHED_SOCKET` specifies another socket.
+    ///
+    /// # Errors
+    /// The current directory is unknown.
+    pub fn of_system(socket: Option<PathBuf>) -> Result<Self> {
+        let socket = std::path::absolute(socket.unwrap_or_else(|| SYSTEM_SOCKET.into()))?;
+        Ok(Self::open(socket, 0o666))
+    }
+
+    /// A socket for whoever its permissions admit.
+    pub(crate) fn open(socket: PathBuf, mode: u32) -> Self {
+        Self { socket, private: 0, modes: (mode, OPEN_DIRECTORY) }
     }
 
     /// The socket's path.
@@ -50,7 +73,16 @@ impl Endpoint {
 #[derive(Debug)]
 pub(crate) struct Listener {
     pub socket: OwnedFd,
+    /// The path, for the rules about connections.
+    pub path: Arc<Path>,
     endpoint: Endpoint,
+    /// What this process has made; none if the service manager has made the socket.
+    made: Option<Made>,
+}
+
+/// The files of a socket.
+#[derive(Debug)]
+struct Made {
     /// The identity of the socket's file.
     file: Identity,
     /// The process that holds this lock is the server. The file is never removed, because a lock on a removed
@@ -102,53 +134,87 @@ impl Listener {
         make_directories(endpoint)?;
         let lock = take_lock(&endpoint.socket)?;
         remove_stale(&endpoint.socket)?;
-        let (socket, file) = bind(&endpoint.socket)?;
-        Ok(Self { socket, endpoint: endpoint.clone(), file, lock })
+        let (socket, file) = bind(endpoint)?;
+        let (path, made) = (endpoint.socket.as_path().into(), Some(Made { file, lock }));
+        Ok(Self { socket, path, endpoint: endpoint.clone(), made })
+    }
+
+    /// Takes a socket that the service manager has made and listens on. It says who answers: whoever called `listen`
+    /// (`init_peercred`, net/unix/af_unix.c).
+    ///
+    /// # Errors
+    /// The descriptor is not a listening Unix socket with a path.
+    pub fn adopt(socket: OwnedFd) -> Result<Self> {
+        let address = rustix::net::getsockname(&socket).context("the descriptor is not a socket")?;
+        let address = SocketAddrUnix::try_from(address).ok();
+        let path = address.as_ref().and_then(SocketAddrUnix::path_bytes).map(OsStr::from_bytes);
+        let path = PathBuf::from(path.context("the descriptor is not a Unix socket with a path")?);
+        ensure!(
+            rustix::net::sockopt::socket_acceptconn(&socket).unwrap_or(false),
+            "nothing listens on {}",
+            path.display()
+        );
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+        let endpoint = Endpoint::open(path.clone(), 0);
+        Ok(Self { socket, path: path.into(), endpoint, made: None })
     }
 
     /// Checks that clients can connect, and creates missing files again, unless another server uses the
     /// endpoint. After [`EndpointStatus::Renewed`] the socket is a new one.
     pub fn check(&mut self) -> EndpointStatus {
         let path = self.endpoint.socket.clone();
+        let Some(made) = &mut self.made else {
+            return match fs::symlink_metadata(&path) {
+                Ok(found) if found.file_type().is_socket() => EndpointStatus::Kept,
+                _ => EndpointStatus::Unreachable(format!(
+                    "{} is gone: restart its socket unit",
+                    path.display()
+                )),
+            };
+        };
         let unreachable = |error: anyhow::Error| EndpointStatus::Unreachable(format!("{error:#}"));
-        match (self.has_lock(), Identity::at(&path)) {
-            (Ok(true), Ok(found)) if found == Some(self.file) => return EndpointStatus::Kept,
+        match (made.has_lock(&path), Identity::at(&path)) {
+            (Ok(true), Ok(found)) if found == Some(made.file) => return EndpointStatus::Kept,
             (Err(error), _) | (_, Err(error)) => return unreachable(error.into()),
             (Ok(true), Ok(_)) => {}
             (Ok(false), Ok(_)) => {
                 // Without the lock file another server may have started: take the lock again.
                 let taken = make_directories(&self.endpoint).and_then(|()| take_lock(&path));
                 match taken {
-                    Ok(lock) => self.lock = lock,
+                    Ok(lock) => made.lock = lock,
                     Err(error) if error.is::<Taken>() => return EndpointStatus::Lost,
                     Err(error) => return unreachable(error),
                 }
-                if Identity::at(&path).is_ok_and(|found| found == Some(self.file)) {
+                if Identity::at(&path).is_ok_and(|found| found == Some(made.file)) {
                     return EndpointStatus::Kept;
                 }
             }
         }
-        match remove_stale(&path).and_then(|()| bind(&path)) {
+        match remove_stale(&path).and_then(|()| bind(&self.endpoint)) {
             Ok((socket, file)) => {
-                (self.socket, self.file) = (socket, file);
+                (self.socket, made.file) = (socket, file);
                 EndpointStatus::Renewed
             }
             Err(error) => unreachable(error),
         }
     }
+}
 
-    /// Returns true if the lock that this server holds is still the file at the path.
-    fn has_lock(&self) -> std::io::Result<bool> {
+impl Made {
+    /// Returns true if the lock that this server holds is still the file beside the socket.
+    fn has_lock(&self, socket: &Path) -> std::io::Result<bool> {
         let own = Identity::of(&self.lock.metadata()?);
-        Ok(Identity::at(&lock_path(&self.endpoint.socket))? == Some(own))
+        Ok(Identity::at(&lock_path(socket))? == Some(own))
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        let Some(made) = &self.made else { return };
         // If another server has the lock at this path, the socket is not ours.
-        let is_ours = |path: &Path| Identity::at(path).is_ok_and(|found| found == Some(self.file));
-        if self.has_lock().unwrap_or(false) && is_ours(&self.endpoint.socket) {
+        let is_ours = |path: &Path| Identity::at(path).is_ok_and(|found| found == Some(made.file));
+        if made.has_lock(&self.endpoint.socket).unwrap_or(false) && is_ours(&self.endpoint.socket) {
             let _ = fs::remove_file(&self.endpoint.socket);
         }
     }
@@ -159,15 +225,20 @@ fn address(path: &Path) -> Result<SocketAddrUnix> {
 }
 
 /// Listens at a free path. Returns the socket and the identity of its file.
-fn bind(path: &Path) -> Result<(OwnedFd, Identity)> {
+fn bind(endpoint: &Endpoint) -> Result<(OwnedFd, Identity)> {
+    let Endpoint { socket: path, modes: (mode, _), .. } = endpoint;
     let address = address(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     // The socket file is created with this mode (less the umask).
-    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::fs::fchmod(&socket, Mode::from_raw_mode(*mode & PRIVATE.0))?;
     let made = || format!("cannot create the socket {}", path.display());
     rustix::net::bind(&socket, &address).with_context(made)?;
     let file = Identity::at(path).with_context(made)?.with_context(made)?;
+    if mode & !PRIVATE.0 != 0 {
+        // Whatever the umask is.
+        rustix::fs::chmod(path.as_path(), Mode::from_raw_mode(*mode)).with_context(made)?;
+    }
     rustix::net::listen(&socket, BACKLOG)?;
     Ok((socket, file))
 }
@@ -175,7 +246,7 @@ fn bind(path: &Path) -> Result<(OwnedFd, Identity)> {
 fn make_directories(endpoint: &Endpoint) -> Result<()> {
     let parents: Vec<_> = endpoint.socket.ancestors().skip(1).filter(|path| *path != Path::new("")).collect();
     if let Some(directory) = parents.first() {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        let made = DirBuilder::new().recursive(true).mode(endpoint.modes.1).create(directory);
         made.with_context(|| format!("cannot create the directory {}", directory.display()))?;
     }
     for directory in parents.into_iter().take(endpoint.private) {
@@ -248,7 +319,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn at(path: PathBuf) -> Endpoint {
-        Endpoint { socket: path, private: 1 }
+        Endpoint { socket: path, private: 1, modes: PRIVATE }
     }
 
     #[test]
@@ -278,6 +349,38 @@ mod tests {
         drop(first);
         assert!(!endpoint.socket().exists());
         drop(Listener::new(&endpoint).unwrap());
+    }
+
+    #[test]
+    fn socket_for_all_users_has_its_permissions_whatever_the_umask() {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("run/all.sock");
+        let listener = Listener::new(&Endpoint::open(socket.clone(), 0o666)).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&socket), mode(socket.parent().unwrap()) & 0o700), (0o666, 0o700));
+        drop(listener);
+        let narrow = directory.path().join("run/narrow.sock");
+        let _listener = Listener::new(&Endpoint::open(narrow.clone(), 0o400)).unwrap();
+        assert_eq!(mode(&narrow), 0o400);
+    }
+
+    #[test]
+    fn socket_of_the_service_manager_is_taken_and_not_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.sock");
+        let made = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let mut listener = Listener::adopt(made.into()).unwrap();
+        assert_eq!(*listener.path, *path);
+        assert!(matches!(listener.check(), EndpointStatus::Kept));
+        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
+        fs::remove_file(&path).unwrap();
+        assert!(matches!(listener.check(), EndpointStatus::Unreachable(why) if why.contains("is gone")));
+        fs::write(&path, "mine").unwrap();
+        drop(listener);
+        assert!(path.exists());
+        let (one, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert!(Listener::adopt(one.into()).is_err());
+        assert!(Listener::adopt(fs::File::open("/dev/null").unwrap().into()).is_err());
     }
 
     #[test]
@@ -339,7 +442,7 @@ mod tests {
     #[test]
     fn only_the_socket_of_a_dead_server_is_removed() {
         let directory = tempfile::tempdir().unwrap();
-        let endpoint = Endpoint { socket: directory.path().join("a.sock"), private: 0 };
+        let endpoint = Endpoint { socket: directory.path().join("a.sock"), private: 0, modes: PRIVATE };
         drop(std::os::unix::net::UnixListener::bind(endpoint.socket()).unwrap());
         assert!(endpoint.socket().exists());
         drop(Listener::new(&endpoint).unwrap());

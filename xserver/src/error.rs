@@ -15,7 +15,7 @@ pub enum Refusal {
     Policy(String),
     #[error("{0} devices have their own policies already")]
     TooManyPolicies(usize),
-    #[error("the server already waits for {0} programs")]
+    #[error("the server already waits for {0} programs, which is the maximum for one user")]
     TooManyExpected(usize),
     #[error("invalid request: {0}")]
     Invalid(serde_json::Error),
@@ -41,6 +41,24 @@ pub enum Refusal {
         if *has_others { "; specify another queue with -x" } else { "" }
     )]
     HeldByProgram { pid: Pid, queue: QueueId, priority: Priority, has_others: bool },
+    #[error(
+        "only an administrator of this server can do that: root, or a user whose rule in its configuration says `administer \
+         = true` (yours is {rule:?})"
+    )]
+    NotAdministrator { rule: String },
+    #[error(
+        "priority {priority} is above {most}, the highest that the rule {rule:?} of the server's configuration permits"
+    )]
+    AboveLimit { priority: Priority, most: Priority, rule: String },
+    #[error("this server has no configuration file: only the server for all users has one")]
+    NoConfiguration,
+    #[error("{0} MiB of lists that nobody has read are on their way")]
+    TooManyUnread(usize),
+    #[error("the server already reads its configuration")]
+    Reloading,
+    /// The file has a mistake, and the configuration in force has not changed.
+    #[error("the configuration has not changed: {0}")]
+    BadConfiguration(String),
     #[error("you are in another pid namespace, where numbers mean other processes")]
     OtherNamespace,
     #[error(

@@ -7,8 +7,10 @@
 //!
 //! # Modules
 //! * `core`: the decisions, from shared pages and the given time. It knows no socket and reads no clock.
-//! * `server`: the event loop, with `server/control` (requests of xcli), `server/power` and `server/upkeep`
-//!   (checks once a second).
+//! * `server`: the event loop, with `server/admission` (who may connect), `server/control` (requests of xcli),
+//!   `server/lists`, `server/reload` (the configuration file), `server/power` and `server/upkeep` (checks once a second).
+//! * `access`: who may do what. `configuration`: the file of a server for all users. `limits`: how much one program or user
+//!   can take. `system`: the sockets of the service manager, and reading the file again.
 //! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other
 //!   end of a connection. `connection`: frames of one connection. `list`: requests for the list of clients.
 //! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a
@@ -17,14 +19,17 @@
 //!   read by a thread. `recording`: the file of decisions, written by a thread.
 //! * `alarm`: precise waits. `clock`, `log`, and `error` (refusals of requests, with their texts).
 
+pub mod access;
 mod alarm;
 mod attachments;
 mod clock;
+pub mod configuration;
 mod connection;
 pub mod core;
 mod costs;
 mod endpoint;
 pub mod error;
+pub mod limits;
 mod list;
 pub mod log;
 mod pages;
@@ -32,8 +37,10 @@ mod peer;
 mod power;
 mod recording;
 mod server;
+mod system;
 
 pub use clock::now;
 pub use endpoint::Endpoint;
 pub use power::{Hwmon, PowerMeter};
 pub use server::{Options, Server, Unused};
+pub use system::System;

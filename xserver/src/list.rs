@@ -1,5 +1,6 @@
 //! Requests for the list of clients, which wait for fresh numbers of each client.
 
+use crate::access::Asker;
 use crate::core::Core;
 use crate::pages::Pages;
 use protocol::control::{List, Reply, Server};
@@ -8,6 +9,8 @@ use protocol::ids::{ClientId, Pid};
 use protocol::message::REPLY;
 use protocol::outside::Held;
 use protocol::time::Time;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// The time limit for the answers of the clients.
@@ -18,6 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub(crate) struct Question {
     /// The connection of the request.
     pub connection: u64,
+    /// The person who asks.
+    pub asker: Asker,
     /// The clients, each with the number of its report.
     asked: Vec<(ClientId, u32)>,
     /// The time at which it is answered in any case.
@@ -25,10 +30,11 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Asks every client for a report.
-    pub fn new(connection: u64, core: &Core<Pages>, now: Time) -> Self {
-        let asked = core.pages().map(|(client, pages)| (client, pages.ask_report())).collect();
-        Self { connection, asked, until: now.after(PATIENCE) }
+    /// Asks every client for a report that the person may see.
+    pub fn new(connection: u64, asker: Asker, core: &Core<Pages>, now: Time) -> Self {
+        let seen = core.pages_for(&asker);
+        let asked = seen.map(|(client, pages)| (client, pages.ask_report())).collect();
+        Self { connection, asker, asked, until: now.after(PATIENCE) }
     }
 
     /// Returns true if every connected client has answered, or if the time is over.
@@ -39,16 +45,47 @@ impl Question {
         now >= self.until || self.asked.iter().all(answered)
     }
 
+    /// Returns true for each client that has answered.
+    pub fn fresh(&self, core: &Core<Pages>) -> HashSet<ClientId> {
+        let answered = |&&(client, number): &&(ClientId, u32)| {
+            core.page(client).is_some_and(|pages| pages.has_reported(number))
+        };
+        self.asked.iter().filter(answered).map(|(client, _)| *client).collect()
+    }
+}
+
+/// The list for a person. `fresh` has the clients whose numbers are up to date. A person who may not see all programs does
+/// not see what the policies have counted either.
+pub(crate) struct Answer<'a> {
+    pub core: &'a Core<Pages>,
+    pub asker: &'a Asker,
+    pub fresh: &'a HashSet<ClientId>,
+    pub held: Vec<Held>,
+    /// The users and control groups of the clients, from a server for all users.
+    pub cgroups: Option<&'a HashMap<ClientId, String>>,
+    pub started: Time,
+    pub now: Time,
+}
+
+impl Answer<'_> {
     /// The reply.
-    pub fn answer(&self, core: &Core<Pages>, held: Vec<Held>, started: Time, now: Time) -> Reply {
-        let mut clients: Vec<_> = core.clients().collect();
+    pub fn reply(self) -> Reply {
+        let Self { core, asker, fresh, held, cgroups, started, now } = self;
+        let mut clients: Vec<_> = core.clients(asker).collect();
         for client in &mut clients {
-            let asked = self.asked.iter().find(|(asked, _)| *asked == client.client);
-            client.fresh = asked.is_some_and(|(_, number)| {
-                core.page(client.client).is_some_and(|pages| pages.has_reported(*number))
-            });
+            client.fresh = fresh.contains(&client.client);
+            if let Some(cgroups) = cgroups {
+                client.owner = core.owner(client.client);
+                if let Some(owner) = &mut client.owner {
+                    owner.cgroup = cgroups.get(&client.client).cloned();
+                }
+            }
         }
-        let policies = core.in_force();
+        let mut policies = core.in_force();
+        let partial = !asker.grant.administers;
+        if partial {
+            policies.iter_mut().for_each(|policy| policy.counted.clear());
+        }
         let server = Server {
             pid: Pid(std::process::id()),
             now,
@@ -59,10 +96,59 @@ impl Question {
             guard_runs: core.guard_runs(),
             decisions: core.decisions(),
         };
-        Reply::List(List { server, clients, held })
+        Reply::List(List { server, clients, held, partial })
     }
 }
 
+/// The most bytes of lists that connections have not taken.
+pub(crate) const UNREAD: usize = 64 << 20;
+/// For how many times as long as it took to make lists none is made.
+const PAUSE: u32 = 9;
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The requests that wait, and the lists that are on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    pub waiting: Vec<Question>,
+    /// The encoded lists that some connection still has.
+    sent: Vec<Weak<[u8]>>,
+    /// The time before which none is made.
+    pub not_before: Time,
+}
+
+impl Lists {
+    /// Forgets the requests of a connection.
+    pub fn forget(&mut self, connection: u64) {
+        self.waiting.retain(|question| question.connection != connection);
+    }
+
+    /// The time of the next answer, if nothing happens before.
+    pub fn next(&self) -> Option<Time> {
+        let until = self.waiting.iter().map(|question| question.until).min();
+        until.map(|until| until.max(self.not_before))
+    }
+
+    /// Returns true if connections have not taken so many bytes that no more lists are made.
+    pub fn is_full(&mut self) -> bool {
+        self.sent.retain(|list| list.strong_count() > 0);
+        self.sent.iter().filter_map(Weak::upgrade).map(|list| list.len()).sum::<usize>() >= UNREAD
+    }
+
+    /// Notes a list that a connection takes.
+    pub fn note(&mut self, list: &Arc<[u8]>) {
+        if self.sent.iter().all(|other| !std::ptr::addr_eq(other.as_ptr(), Arc::as_ptr(list))) {
+            self.sent.push(Arc::downgrade(list));
+        }
+    }
+
+    /// Notes that it took from one time to another to make lists.
+    pub fn rest(&mut self, begun: Time, end: Time) {
+        self.not_before = end.after((end.since(begun) * PAUSE).min(LONGEST_PAUSE));
+    }
+}
+
+/// Encodes a reply as a frame.
 pub(crate) fn encode(reply: &Reply) -> Vec<u8> {
     match serde_json::to_vec(reply) {
         Ok(payload) if payload.len() <= REPLY_LIMIT => Frame::encode(REPLY, &payload),

@@ -1,19 +1,21 @@
-//! `xserver [POLICY] [INSTANCE]`: schedules across processes.
+//! `xserver [POLICY] [INSTANCE]` and `xserver --system`: schedules across processes.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use policies::{Choice, registry};
 use protocol::config::{Config, LogLevel, TestMode};
 use protocol::socket::INSTANCE;
 use rustix::fd::{FromRawFd, OwnedFd};
 use std::ffi::OsString;
-use std::io::{Write, stderr};
+use std::io::{ErrorKind, Write, stderr, stdout};
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::ptr;
+use xserver::configuration::{Configuration, FILE};
 use xserver::core::Settings;
-use xserver::{Endpoint, Options, Server, Unused, log};
+use xserver::limits::Limits;
+use xserver::{Endpoint, Options, Server, System, Unused, log};
 
 /// Schedules the GPU work of several processes. Programs that are started by `xcli run`, or preloaded with
 /// libshimhip.so and XSCHED_SCHEDULER=GLB, connect to it. Each launches work only while the policy lets it
@@ -24,20 +26,31 @@ use xserver::{Endpoint, Options, Server, Unused, log};
 /// sets the detail of its log on standard error. With CAP_SYS_NICE (root has it) it decides at the lowest
 /// real-time priority; without that right, run `chrt -f 1 xserver` if the CPUs are busy.
 ///
+/// With --system it serves all users: it listens on /run/giveway/xserver.sock, or on the sockets that the service manager
+/// passes, and /etc/giveway/giveway.toml says who may do what. SIGHUP reads that file again.
+///
 /// It also suspends processes that were not preloaded (`xcli suspend`), with its own rights to trace them.
 /// When it ends, they resume.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
-    /// The scheduling policy
-    #[arg(default_value = registry::DEFAULT.kind.name())]
-    policy: String,
+    /// The scheduling policy. HPF unless it is given
+    policy: Option<String>,
     /// A parameter of the policy; can be given several times. `xcli policy list` shows the parameters
     #[arg(long = "set", value_name = "NAME=VALUE")]
     parameters: Vec<String>,
-    /// The name of this server, if there are several
-    #[arg(default_value = INSTANCE)]
-    instance: OsString,
+    /// The name of this server, if there are several. 50000 unless it is given
+    instance: Option<OsString>,
+    /// Serve all users of this machine, by the rules of the configuration file
+    #[arg(long, conflicts_with_all = ["policy", "instance", "parameters", "exit_when_unused"])]
+    system: bool,
+    /// The configuration file of the server for all users. /etc/giveway/giveway.toml unless it is given; if that is
+    /// missing, everything has its default
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the configuration file and end. The exit code is 1 if it has a mistake
+    #[arg(long, conflicts_with_all = ["policy", "instance", "parameters", "exit_when_unused", "system"])]
+    check: bool,
     /// End after the last connection if no process is suspended, or if no connection is made within 10
     /// seconds
     #[arg(long)]
@@ -62,11 +75,15 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    if cli.check {
+        return check(&cli);
+    }
+    ensure!(cli.system || cli.config.is_none(), "--config is for --system and --check");
     // The limit of file sizes also applies to shared pages: let writes fail instead of ending the server.
     // SAFETY: SIG_IGN runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     // Before other threads start, which inherit the mask.
-    let signals = signals().context("cannot wait for signals")?;
+    let signals = signals(&[libc::SIGTERM, libc::SIGINT]).context("cannot wait for signals")?;
     let (config, faults) = Config::read(|name| std::env::var_os(name), registry::BUILT);
     // The library reports errors in its own variables.
     for fault in faults.iter().filter(|fault| {
@@ -74,9 +91,16 @@ fn run(cli: Cli) -> Result<()> {
     }) {
         let _ = writeln!(stderr(), "xserver: {fault}");
     }
-    let policy = choice(&cli)?;
+    let system = if cli.system { Some(system(&cli)?) } else { None };
+    let policy = match &system {
+        Some(system) => system.configuration.policy.clone(),
+        None => choice(&cli)?,
+    };
     let starvation = config.starvation();
-    let endpoint = Endpoint::new(&cli.instance, config.socket)?;
+    let endpoint = match &cli.instance {
+        _ if cli.system => Endpoint::of_system(config.socket)?,
+        instance => Endpoint::new(instance.as_deref().unwrap_or(INSTANCE.as_ref()), config.socket)?,
+    };
     let options = Options {
         policy,
         settings: Settings {
@@ -86,19 +110,54 @@ fn run(cli: Cli) -> Result<()> {
         },
         unused: cli.exit_when_unused.then(Unused::default),
         decisions: cli.decisions,
+        limits: Limits::of_one_user(),
+        system,
     };
     let name = options.policy.row.kind;
     let server = Server::new(&endpoint, options, signals)?;
     // Standard error may be closed.
-    let _ = writeln!(stderr(), "xserver: ready, policy {name}, socket {}", endpoint.socket().display());
+    let _ = writeln!(stderr(), "xserver: ready, policy {name}, socket {}", server.socket().display());
+    // The service manager, if there is one, starts what waits for this service.
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let is_set = std::env::var_os("XSCHED_LOG_LEVEL").is_some_and(|level| !level.is_empty());
     let _log = log::start(if is_set { config.log_level } else { LogLevel::Info });
     server.run()
 }
 
+/// The file of the configuration.
+fn file(cli: &Cli) -> PathBuf {
+    cli.config.clone().unwrap_or_else(|| FILE.into())
+}
+
+/// Checks the configuration file.
+fn check(cli: &Cli) -> Result<()> {
+    let file = file(cli);
+    Configuration::read(&file)?;
+    // Standard output may be closed.
+    let _ = writeln!(stdout(), "{} is valid", file.display());
+    Ok(())
+}
+
+/// What a server for all users has.
+fn system(cli: &Cli) -> Result<System> {
+    let file = file(cli);
+    let is_missing =
+        || std::fs::symlink_metadata(&file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let configuration = match cli.config.is_none() && is_missing() {
+        true => Configuration::default(),
+        false => Configuration::read(&file)?,
+    };
+    let sockets = sd_notify::listen_fds().context("the sockets of the service manager cannot be used")?;
+    // SAFETY: the service manager has opened these descriptors for this process, and nothing else uses them.
+    let sockets = sockets.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
+    let hang_up = signals(&[libc::SIGHUP]).context("cannot wait for signals")?;
+    Ok(System { file, configuration, sockets, hang_up: Some(hang_up) })
+}
+
 /// The policy with its parameters.
 fn choice(cli: &Cli) -> Result<Choice> {
-    let mut choice = Choice::new(registry::by_name(&cli.policy).map_err(anyhow::Error::msg)?);
+    let name = cli.policy.as_deref().unwrap_or(registry::DEFAULT.kind.name());
+    let mut choice = Choice::new(registry::by_name(name).map_err(anyhow::Error::msg)?);
     for parameter in &cli.parameters {
         let (name, value) = parameter
             .split_once('=')
@@ -110,15 +169,16 @@ fn choice(cli: &Cli) -> Result<Choice> {
     Ok(choice)
 }
 
-/// A descriptor that becomes readable when a signal asks the server to end.
-fn signals() -> std::io::Result<OwnedFd> {
+/// A descriptor that becomes readable when one of these signals comes.
+fn signals(numbers: &[libc::c_int]) -> std::io::Result<OwnedFd> {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigemptyset` initializes the set before the other calls use it; the old mask may be null. This
     // is the only thread.
     let fd = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGINT);
+        for number in numbers {
+            libc::sigaddset(set.as_mut_ptr(), *number);
+        }
         match libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()) {
             0 => libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK),
             error => error,

@@ -1,5 +1,6 @@
 //! The process at the other end of a connection.
 
+use crate::access::Identity;
 use crate::error::Refusal;
 use host::handle::Handle;
 use host::process::Status;
@@ -7,11 +8,18 @@ use host::user::is_same;
 use protocol::ids::Pid;
 use rustix::fd::{AsRawFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
 
 /// `SO_PEERPIDFD` (Linux 6.5, `include/uapi/asm-generic/socket.h`), which the `libc` crate does not know.
 const SO_PEERPIDFD: libc::c_int = 77;
+/// The most groups of a process (`NGROUPS_MAX`, `include/uapi/linux/limits.h`).
+const GROUPS: usize = 65_536;
+/// The most bytes of `/proc/PID/cgroup` that are read.
+const CGROUPS: u64 = 1 << 16;
 
 /// The credentials of the process that has connected.
 #[derive(Debug)]
@@ -20,17 +28,78 @@ pub(crate) struct Credentials {
     pub pid: u32,
     /// Its user.
     pub uid: u32,
+    /// Its group.
+    gid: u32,
 }
 
 /// Reads the credentials of the peer.
 pub(crate) fn credentials(socket: &OwnedFd) -> Result<Credentials, Errno> {
     let ucred: libc::ucred = option(socket, libc::SO_PEERCRED)?;
-    Ok(Credentials { pid: u32::try_from(ucred.pid).unwrap_or(0), uid: ucred.uid })
+    Ok(Credentials { pid: u32::try_from(ucred.pid).unwrap_or(0), uid: ucred.uid, gid: ucred.gid })
 }
 
-/// Returns true if a server of user `own` accepts clients of user `theirs`.
-pub(crate) fn is_welcome(own: u32, theirs: u32) -> bool {
-    theirs == 0 || is_same(own, theirs)
+/// What the rules of a server for all users are about.
+pub(crate) fn identity(connection: &OwnedFd, who: &Credentials, socket: &Arc<Path>) -> Identity {
+    let mut groups = groups(connection);
+    groups.push(who.gid);
+    Identity { uid: who.uid, groups, cgroup: cgroup(who.pid), socket: socket.clone() }
+}
+
+/// What a server of one user knows.
+pub(crate) fn plain_identity(who: &Credentials, socket: &Arc<Path>) -> Identity {
+    Identity { uid: who.uid, groups: Vec::new(), cgroup: None, socket: socket.clone() }
+}
+
+/// The supplementary groups of the peer when it connected (`SO_PEERGROUPS`, Linux 4.13); none if the kernel does not
+/// tell.
+fn groups(socket: &OwnedFd) -> Vec<u32> {
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut length = (groups.len() * size_of::<libc::gid_t>()) as libc::socklen_t;
+        // SAFETY: `groups` has room for `length` bytes.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        // After ERANGE, `length` is what is needed.
+        let count = length as usize / size_of::<libc::gid_t>();
+        match result {
+            0 => {
+                groups.truncate(count);
+                return groups;
+            }
+            _ if io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE)
+                && (groups.len() + 1..=GROUPS).contains(&count) =>
+            {
+                groups.resize(count, 0);
+            }
+            _ => return Vec::new(),
+        }
+    }
+}
+
+/// The control group of a process.
+fn cgroup(pid: u32) -> Option<String> {
+    let mut text = String::new();
+    File::open(format!("/proc/{pid}/cgroup")).ok()?.take(CGROUPS).read_to_string(&mut text).ok()?;
+    parse_cgroup(&text)
+}
+
+/// The path in the only hierarchy of version 2, else in the one that names services (cgroups(7)).
+fn parse_cgroup(text: &str) -> Option<String> {
+    let path = |controllers: &str| {
+        text.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (own, path) = rest.split_once(':')?;
+            (own == controllers).then(|| path.to_owned())
+        })
+    };
+    path("name=systemd").or_else(|| path("")).or_else(|| path("pids"))
 }
 
 /// Checks that a process is in the same pid namespace as the server.
@@ -133,9 +202,13 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     #[test]
-    fn only_the_own_user_and_root_are_accepted() {
-        assert!(is_welcome(1000, 1000) && is_welcome(1000, 0) && is_welcome(0, 0));
-        assert!(!is_welcome(1000, 1001) && !is_welcome(0, 1000));
+    fn control_group_is_that_of_the_service() {
+        let parse = |text| parse_cgroup(text).unwrap_or_default();
+        assert_eq!(parse("0::/user.slice/a.scope\n"), "/user.slice/a.scope");
+        assert_eq!(parse("12:pids:/p\n1:name=systemd:/s:x\n0::/\n"), "/s:x");
+        assert_eq!(parse("5:pids:/p\n4:cpu,cpuacct:/c\n"), "/p");
+        assert_eq!((parse(""), parse("garbage\n::")), (String::new(), String::new()));
+        assert!(cgroup(std::process::id()).is_some() && cgroup(u32::MAX).is_none());
     }
 
     #[test]
@@ -186,6 +259,12 @@ mod tests {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let who = credentials(&one).unwrap();
         assert_eq!((who.pid, who.uid), (std::process::id(), rustix::process::geteuid().as_raw()));
+        let path: Arc<Path> = Path::new("/s").into();
+        let found = identity(&one, &who, &path);
+        assert_eq!((found.uid, &found.socket), (who.uid, &path));
+        assert!(found.groups.contains(&rustix::process::getegid().as_raw()));
+        let own = rustix::process::getgroups().unwrap();
+        assert!(own.iter().all(|group| found.groups.contains(&group.as_raw())), "{found:?}");
         let process = process(&one, &who).unwrap().unwrap();
         assert!(process.pid() == who.pid && !process.has_ended());
     }

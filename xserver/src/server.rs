@@ -1,25 +1,30 @@
 //! The event loop: one thread that handles all events and decides.
 
+mod admission;
 mod control;
+mod lists;
 mod power;
+mod reload;
 mod upkeep;
 
+use crate::access::Access;
 use crate::alarm::Alarm;
 use crate::attachments::Attachments;
 use crate::connection::{Connection, End, Stage};
-use crate::core::{Core, Settings};
+use crate::core::{Core, Newcomer, Settings};
 use crate::costs::Costs;
 use crate::endpoint::{Endpoint, Listener};
-use crate::list::{self, Question};
+use crate::limits::Limits;
+use crate::list::Lists;
 use crate::pages::{Pages, send_welcome};
-use crate::peer::{self, Credentials};
+use crate::peer;
 use crate::power::{Hwmon, PowerMeter, Reader};
 use crate::recording::Recording;
+use crate::system::{Reload, System, listen};
 use anyhow::Context;
 use host::handle::Handle;
 use host::thread_qos;
 use policies::Choice;
-use protocol::control::Reply;
 use protocol::frame::{Frame, FrameError};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::{REQUEST, ToClient, ToServer};
@@ -29,24 +34,16 @@ use protocol::time::Time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tracing::{debug, info, warn};
 
-/// The most connections at a time; further ones are refused.
-const CONNECTIONS: usize = 1_024;
-/// The most connections of xcli among them: each may hold a reply that lists all clients.
-const CONTROLS: usize = 64;
 /// The time limit for the first frame of a connection, and for taking a reply.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The interval of checks for what causes no event.
 const UPKEEP: Duration = Duration::from_secs(1);
-/// The most connections accepted before other events are handled.
-const ACCEPTS: usize = 16;
 /// The most events of one wait.
 const EVENTS: usize = 64;
 
@@ -56,15 +53,18 @@ const SOCKET: u64 = 0;
 const PIDFD: u64 = 1;
 const EVENTFD: u64 = 2;
 const KINDS: u64 = 8;
+/// The token of the first listener; the others follow.
+const LISTENERS: u64 = 1 << 63;
 /// Other tokens, below those of the first connection.
-const LISTENER: u64 = 0;
+const RELOADED: u64 = 0;
 const STOP: u64 = 1;
 const ATTACHMENTS: u64 = 2;
 const POWER: u64 = 3;
 const ALARM: u64 = 4;
+const HANG_UP: u64 = 5;
 
 /// The options of a server.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Options {
     /// The initial policy.
     pub policy: Choice,
@@ -74,6 +74,10 @@ pub struct Options {
     pub unused: Option<Unused>,
     /// The file that gets what the server sees and decides, as JSON Lines.
     pub decisions: Option<PathBuf>,
+    /// How much of a server of one user a program can take. The configuration has those of a server for all users.
+    pub limits: Limits,
+    /// What makes the server one for all users; none for a server of one user.
+    pub system: Option<System>,
 }
 
 /// The times after which an unused server ends. A server is in use while there is a connection, also of xcli,
@@ -95,17 +99,22 @@ impl Default for Unused {
 /// A server that listens.
 #[derive(Debug)]
 pub struct Server {
-    listener: Listener,
+    /// The first is the server's own.
+    listeners: Vec<Listener>,
+    access: Access,
+    limits: Limits,
+    /// The configuration file; none for a server of one user.
+    reload: Option<Reload>,
     epoll: OwnedFd,
     alarm: Alarm,
     core: Core<Pages>,
     connections: HashMap<u64, Connection>,
-    /// The processes of programs that will connect ([`protocol::control::Request::Expect`]), by the
+    /// The processes of programs that will connect ([`protocol::control::Request::Expect`]) and their users, by the
     /// connection of the request.
-    expected: HashMap<u64, Handle>,
+    expected: HashMap<u64, (Handle, u32)>,
     /// The number of the last connection.
     last_connection: u64,
-    questions: Vec<Question>,
+    lists: Lists,
     /// The processes that `xcli suspend` has suspended.
     attachments: Attachments,
     /// The costs of eviction.
@@ -144,16 +153,32 @@ impl Server {
     ///
     /// # Errors
     /// Another server uses the endpoint, or it or the file of decisions cannot be created.
-    pub fn new(endpoint: &Endpoint, options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
+    pub fn new(endpoint: &Endpoint, mut options: Options, stop: OwnedFd) -> anyhow::Result<Self> {
         raise_limits();
-        let listener = Listener::new(endpoint)?;
+        let mut system = options.system.take();
+        let listeners = listen(endpoint, system.as_mut())?;
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("cannot wait for events")?;
-        watch(&epoll, listener.socket.as_fd(), LISTENER, EventFlags::IN)?;
+        for (listener, token) in listeners.iter().zip(LISTENERS..) {
+            watch(&epoll, listener.socket.as_fd(), token, EventFlags::IN)?;
+        }
         watch(&epoll, stop.as_fd(), STOP, EventFlags::IN)?;
         let attachments = Attachments::new().context("cannot wait for events")?;
         watch(&epoll, attachments.descriptor(), ATTACHMENTS, EventFlags::IN)?;
         let alarm = Alarm::new(&epoll, ALARM).context("cannot wait for events")?;
         let mut core = Core::new(options.policy.clone(), options.settings);
+        let (mut access, mut limits) = (Access::Own(rustix::process::geteuid().as_raw()), options.limits);
+        let mut reload = None;
+        if let Some(System { file, configuration, hang_up, .. }) = system {
+            core.follow(None, &configuration)?;
+            (access, limits) = (Access::Shared(configuration.rules.clone()), configuration.limits);
+            let file = Reload::new(file, configuration, hang_up)?;
+            watch(&epoll, file.notifier.as_fd(), RELOADED, EventFlags::IN)?;
+            if let Some(hang_up) = &file.hang_up {
+                watch(&epoll, hang_up.as_fd(), HANG_UP, EventFlags::IN)?;
+            }
+            reload = Some(file);
+        }
+        core.set_limits(limits);
         // Not before this server has the endpoint: another server may be writing the file.
         let recording = options.decisions.as_deref().map(Recording::start).transpose()?;
         if recording.is_some() {
@@ -161,14 +186,17 @@ impl Server {
         }
         let now = crate::clock::now();
         Ok(Self {
-            listener,
+            listeners,
+            access,
+            limits,
+            reload,
             epoll,
             alarm,
             core,
             connections: HashMap::new(),
             expected: HashMap::new(),
             last_connection: 0,
-            questions: Vec::new(),
+            lists: Lists::default(),
             attachments,
             costs: Costs::load(endpoint.socket()),
             costs_changed: false,
@@ -188,6 +216,11 @@ impl Server {
             stopping: false,
             _stop: stop,
         })
+    }
+
+    /// The path of the server's own socket.
+    pub fn socket(&self) -> &Path {
+        &self.listeners[0].path
     }
 
     /// Replaces the power meter of the amdgpu driver.
@@ -300,7 +333,7 @@ impl Server {
     fn until(&self) -> Option<Option<Time>> {
         let now = crate::clock::now();
         let beat = self.has_beats().then_some(self.beat);
-        let question = self.questions.iter().map(|question| question.until).min();
+        let question = self.lists.next();
         let unused = self.options.unused.zip(self.unused_since).map(|(unused, since)| {
             since.after(if self.last_connection == 0 { unused.first } else { unused.last })
         });
@@ -314,11 +347,13 @@ impl Server {
 
     fn handle_event(&mut self, token: u64, flags: EventFlags) {
         match token {
-            LISTENER => self.accept(),
+            RELOADED => self.finish_reload(),
+            HANG_UP => self.hang_up(),
             STOP => self.stopping = true,
             ATTACHMENTS => self.handle_attachments(),
             POWER => self.handle_power(),
             ALARM => {}
+            LISTENERS.. => self.accept(token - LISTENERS),
             _ => {
                 let number = token / KINDS;
                 match token % KINDS {
@@ -330,82 +365,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    fn accept(&mut self) {
-        for _ in 0..ACCEPTS {
-            match accept_with(&self.listener.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => self.admit(socket),
-                Err(Errno::AGAIN) => return,
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection; retrying at the next heartbeat");
-                    self.pause_listening();
-                    return;
-                }
-            }
-        }
-    }
-
-    /// Stops listening: without a free descriptor the listener would stay readable.
-    fn pause_listening(&mut self) {
-        let data = EventData::new_u64(LISTENER);
-        self.exhausted = epoll::modify(&self.epoll, &self.listener.socket, data, EventFlags::empty()).is_ok();
-    }
-
-    fn listen_again(&mut self) {
-        let data = EventData::new_u64(LISTENER);
-        if epoll::modify(&self.epoll, &self.listener.socket, data, EventFlags::IN).is_err() {
-            self.exhausted = true;
-        }
-    }
-
-    /// Accepts or refuses a connection.
-    fn admit(&mut self, socket: OwnedFd) {
-        let now = crate::clock::now();
-        let who = match peer::credentials(&socket) {
-            Ok(who) => who,
-            Err(error) => return debug!(%error, "connection without credentials"),
-        };
-        let own = rustix::process::geteuid().as_raw();
-        let mut connection = Connection::new(socket, &who, now.after(SILENCE));
-        if !peer::is_welcome(own, who.uid) {
-            warn!(pid = who.pid, uid = who.uid, "connection refused: process of another user");
-            let why = match who.uid == own {
-                // All users that this namespace does not map have the same number.
-                true => "this server's user namespace does not map your user".to_owned(),
-                false => format!("this server belongs to user {own}, not to user {}", who.uid),
-            };
-            return refuse(&connection, &why);
-        }
-        if self.connections.len() >= CONNECTIONS {
-            warn!(pid = who.pid, "connection refused: there are {CONNECTIONS} connections");
-            return refuse(
-                &connection,
-                &format!("the server has {CONNECTIONS} connections, which is the maximum"),
-            );
-        }
-        if let Err(error) = self.register(&mut connection, &who) {
-            return debug!(pid = who.pid, %error, "process ended before it was accepted");
-        }
-        self.deadline = [self.deadline, connection.deadline].into_iter().flatten().min();
-        if self.connections.is_empty() {
-            self.beat = now;
-        }
-        self.unused_since = None;
-        self.connections.insert(self.last_connection, connection);
-    }
-
-    fn register(&mut self, connection: &mut Connection, who: &Credentials) -> rustix::io::Result<()> {
-        connection.process = peer::process(&connection.socket, who)?;
-        self.last_connection += 1;
-        let token = self.last_connection * KINDS;
-        watch(&self.epoll, connection.socket.as_fd(), token + SOCKET, EventFlags::IN)?;
-        if let Some(pidfd) = connection.process.as_ref().and_then(Handle::descriptor) {
-            // After a failure, closing the socket removes it from the epoll.
-            watch(&self.epoll, pidfd, token + PIDFD, EventFlags::IN)?;
-        }
-        Ok(())
     }
 
     fn handle_socket(&mut self, number: u64, flags: EventFlags) {
@@ -429,14 +388,8 @@ impl Server {
     fn take(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
         match connection.stage {
             Stage::New if frame.kind == REQUEST => {
-                let controls =
-                    self.connections.values().filter(|other| matches!(other.stage, Stage::Control)).count();
+                self.make_room_for_request(connection)?;
                 connection.stage = Stage::Control;
-                if controls >= CONTROLS {
-                    let reason = format!("the server handles {CONTROLS} requests, which is the maximum");
-                    connection.refuse(&list::encode(&Reply::Error(reason.clone())));
-                    return Err(End::Refused(reason));
-                }
                 self.ask(number, connection, frame)
             }
             Stage::Control if frame.kind == REQUEST => self.ask(number, connection, frame),
@@ -448,10 +401,15 @@ impl Server {
                 let message = ToServer::decode(frame).map_err(End::Message)?;
                 if let ToServer::EvictCost { key, cost } = message {
                     // The next heartbeat shows all costs that have come until then.
-                    self.costs_changed |= self.costs.keep(key, cost);
+                    // Programs rely on the costs that the server shows them.
+                    if connection.grant.administers {
+                        self.costs_changed |= self.costs.keep(key, cost);
+                    }
                     return Ok(());
                 }
-                self.core.apply(client, &message).map_err(End::Fault)?;
+                if let Some(limit) = self.core.apply(client, &message).map_err(End::Fault)? {
+                    self.note_refused_queue(connection, &limit);
+                }
                 self.step = Some(Time(0));
                 Ok(())
             }
@@ -480,7 +438,8 @@ impl Server {
         pages.renew(now);
         self.costs.show(&pages);
         pages.set_held(self.attachments.holds(pages.pid()));
-        let client = self.core.join(Pid(connection.pid), name, pages);
+        let (uid, grant) = (connection.who.uid, connection.grant.clone());
+        let client = self.core.join(Newcomer { pid: Pid(connection.pid), uid, name, grant }, pages);
         if let Some(nice) = peer::nice(Pid(connection.pid)) {
             self.core.set_nice(client, nice);
         }
@@ -517,7 +476,7 @@ impl Server {
     /// Ends a connection that was removed.
     fn end(&mut self, number: u64, connection: &Connection, end: &End) {
         let pid = connection.pid;
-        self.questions.retain(|question| question.connection != number);
+        self.lists.forget(number);
         match &connection.stage {
             Stage::Client { client, eventfd } => {
                 // The client also has the eventfd, and can keep it open.
@@ -528,7 +487,7 @@ impl Server {
             }
             Stage::New => {
                 if let End::Frame(error @ FrameError::Version(_)) = end {
-                    refuse(connection, &error.to_string());
+                    connection.refuse_for(&error.to_string());
                 }
                 debug!(pid, "connection without request ended: {end}");
             }
@@ -574,11 +533,6 @@ impl Server {
         }
         self.deadline = self.connections.values().filter_map(|connection| connection.deadline).min();
     }
-}
-
-/// Sends the reason of a refusal, if the socket accepts it.
-fn refuse(connection: &Connection, reason: &str) {
-    connection.refuse(&ToClient::Refused { reason: reason.to_owned() }.encode());
 }
 
 fn watch(epoll: &OwnedFd, what: BorrowedFd<'_>, token: u64, flags: EventFlags) -> rustix::io::Result<()> {

@@ -6,11 +6,13 @@ use protocol::control::{Reply, Request};
 use protocol::frame::{Decoder, REPLY_LIMIT};
 use protocol::message::{ToClient, ToServer};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use support::{Client, ask, wait_for};
+use support::{Client, ask, connect_as, wait_for};
 
 fn xserver(socket: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xserver"));
@@ -249,4 +251,103 @@ fn file_of_decisions_that_cannot_be_opened_is_an_error() {
     let want = format!("cannot write decisions to {}: No such file", file.display());
     assert!(message.contains(&want), "{message}");
     assert!(!socket.exists());
+}
+
+/// The first line of a configuration error, with its exit code.
+fn checked(file: &Path) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_xserver"))
+        .arg("--check")
+        .arg("--config")
+        .arg(file)
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+#[test]
+fn configuration_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("giveway.toml");
+    let path = file.display();
+    let (code, text) = checked(&file);
+    assert!(
+        code == Some(1) && text.starts_with(&format!("xserver: cannot read {path}: No such file")),
+        "{text}"
+    );
+    std::fs::write(&file, "[limits]\nqueues_per_user = 7\n").unwrap();
+    assert_eq!(checked(&file), (Some(0), format!("{path} is valid\n")));
+    std::fs::write(&file, "\n[limit]\n").unwrap();
+    let (code, text) = checked(&file);
+    assert_eq!((code, text.lines().count()), (Some(1), 1), "{text}");
+    assert!(
+        text.starts_with(&format!("xserver: {path}: line 2: unknown field `limit`, expected one of")),
+        "{text}"
+    );
+    // Options that contradict each other.
+    for arguments in [&["--system", "HPF"][..], &["--system", "--set", "a=1"], &["--check", "--system"]] {
+        let output = Command::new(env!("CARGO_BIN_EXE_xserver")).args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    }
+    let message =
+        failed(&xserver(&directory.path().join("s.sock")).arg("--config").arg(&file).output().unwrap());
+    assert!(message.contains("--config is for --system and --check"), "{message}");
+}
+
+/// A service manager makes the socket as root; the server runs as another user.
+#[test]
+fn server_for_all_users_takes_the_sockets_of_its_service_manager() {
+    const SERVER: u32 = 40_100;
+    const ALICE: u32 = 40_001;
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let (socket, file) = (directory.path().join("s.sock"), directory.path().join("giveway.toml"));
+    let rule = |priority: i32| format!("[[rule]]\nusers = [{ALICE}]\nmax_priority = {priority}\n");
+    std::fs::write(&file, rule(20)).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o666)).unwrap();
+    // The program may lie below a directory that only root enters.
+    let program = std::fs::File::open(env!("CARGO_BIN_EXE_xserver")).unwrap();
+    let (listens, runs) = (listener.as_raw_fd(), program.as_raw_fd());
+    let mut command = Command::new("sh");
+    // The number of the process is known only to itself.
+    command
+        .args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec /proc/self/fd/9 --system --config \"$1\"", "sh"])
+        .arg(&file);
+    command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
+    // SAFETY: `dup2` is async-signal-safe, and the closure does nothing else.
+    unsafe {
+        command.pre_exec(move || {
+            for (from, to) in [(runs, 9), (listens, 3)] {
+                if libc::dup2(from, to) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    let (mut child, line, _stderr) = started(command.uid(SERVER).gid(SERVER));
+    assert_eq!(line, format!("xserver: ready, policy HPF, socket {}\n", socket.display()));
+    // Who listens is who has made the socket, so that every user trusts the server.
+    let made = connect_as(ALICE, ALICE, &socket);
+    let peer = rustix::net::sockopt::socket_peercred(&made).unwrap();
+    assert!(peer.uid.is_root());
+    let alice = Client::on(made.into(), "alice");
+    alice.create(1, 0, 1, 200);
+    let priority = || {
+        let Reply::List(list) = ask(&socket, &Request::List) else { panic!("the reply is no list") };
+        list.clients.first().and_then(|client| client.queues.first()).map(|queue| queue.status.priority.get())
+    };
+    wait_for("the queue has the highest priority that the rule permits", || priority() == Some(20));
+    std::fs::write(&file, rule(30)).unwrap();
+    signal(&child, libc::SIGHUP);
+    wait_for("the file is read again", || priority() == Some(30));
+    std::fs::write(&file, "nonsense").unwrap();
+    signal(&child, libc::SIGHUP);
+    let Reply::Error(why) = ask(&socket, &Request::Reload) else { panic!("a bad file is accepted") };
+    assert!(why.contains("line 1") || why.contains("already reads"), "{why}");
+    assert_eq!(priority(), Some(30));
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+    assert!(socket.exists(), "the socket belongs to the service manager");
 }

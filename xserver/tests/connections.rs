@@ -16,6 +16,7 @@ use std::time::Duration;
 use support::{Client, Running, ask_on, is_closed, read_reply, start, wait_for};
 use xserver::Unused;
 use xserver::core::Settings;
+use xserver::limits::Limits;
 
 fn hello() -> Vec<u8> {
     ToServer::Hello { pid: 1, name: "x".to_owned() }.encode()
@@ -172,7 +173,7 @@ fn peer_that_takes_no_reply_delays_no_other() {
 
 #[test]
 fn number_of_connections_is_bounded() {
-    let server = Running::new();
+    let server = Running::limited(Limits { connections_per_process: usize::MAX, ..Limits::of_one_user() });
     let client = Client::with_queue(&server.path, "first", 0);
     // Both ends use descriptors of this process; starting the server has raised the limit.
     let sockets: Vec<_> = (0..1_100).map(|_| UnixStream::connect(&server.path).unwrap()).collect();

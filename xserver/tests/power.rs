@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use support::{Client, ask, wait_for};
 use xserver::core::Settings;
+use xserver::limits::Limits;
 use xserver::{Endpoint, Options, PowerMeter, Server};
 
 /// The power of device 1 in milliwatts; that of other devices is unknown.
@@ -31,7 +32,14 @@ fn low_client_is_suspended_while_a_device_exceeds_its_budget() {
     let endpoint = Endpoint::new("test".as_ref(), Some(path.clone())).unwrap();
     let mut choice = policies::Choice::new(registry::find(PolicyKind::Power).unwrap());
     choice.values.set("budget-w", 200.0).unwrap();
-    let options = Options { policy: choice, settings: Settings::default(), unused: None, decisions: None };
+    let options = Options {
+        policy: choice,
+        settings: Settings::default(),
+        unused: None,
+        decisions: None,
+        limits: Limits::of_one_user(),
+        system: None,
+    };
     let mut server = Server::new(&endpoint, options, stop.try_clone().unwrap()).unwrap();
     let drawn = Arc::new(AtomicU64::new(100_000));
     server.set_meter(Box::new(Meter(drawn.clone())));

@@ -2,7 +2,7 @@
 
 use crate::clock::now;
 use crate::descriptor::CheckedFd;
-use host::user::is_same;
+use host::user::{is_same, is_unmapped};
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::message::{ToClient, ToServer, WELCOME_DESCRIPTORS};
 use protocol::page::{CLIENT_BYTES, ClockOffset, SERVER_BYTES};
@@ -89,9 +89,15 @@ pub(super) fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends the hello and waits for the answer, at most `limit`.
-pub(super) fn handshake(socket: OwnedFd, name: &str, limit: Duration) -> Result<Welcome, Failure> {
-    check_peer(&socket)?;
+/// Sends the hello and waits for the answer, at most `limit`. `is_named`: the socket's path is one that only an
+/// administrator or the program's user can have chosen.
+pub(super) fn handshake(
+    socket: OwnedFd,
+    name: &str,
+    is_named: bool,
+    limit: Duration,
+) -> Result<Welcome, Failure> {
+    check_peer(&socket, is_named)?;
     let socket = CheckedFd::new(socket)?;
     let asked = now();
     let hello = ToServer::Hello { pid: std::process::id(), name: name.to_owned() }.encode();
@@ -139,8 +145,10 @@ pub(super) fn clock_difference(offset: ClockOffset) -> u64 {
     offset.to_server(Time(MIDDLE)).0.wrapping_sub(MIDDLE)
 }
 
-/// Checks that the server is this user's, or root's.
-fn check_peer(socket: &OwnedFd) -> Result<(), Failure> {
+/// Checks that the server is this user's, or root's. For a server that a service manager has started, the kernel reports
+/// who listens: the manager. In a user namespace that does not map that user, such as that of a container without root, the path
+/// has to say it.
+fn check_peer(socket: &OwnedFd, is_named: bool) -> Result<(), Failure> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let number = socket.as_raw_fd();
@@ -151,7 +159,7 @@ fn check_peer(socket: &OwnedFd) -> Result<(), Failure> {
     })?;
     // SAFETY: the call takes nothing and returns a number.
     let own = unsafe { libc::geteuid() };
-    if peer.uid == 0 || is_same(peer.uid, own) {
+    if peer.uid == 0 || is_same(peer.uid, own) || is_named && is_unmapped(peer.uid) {
         return Ok(());
     }
     Err(broken(format!("it belongs to user {}", peer.uid)))

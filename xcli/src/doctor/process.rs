@@ -241,11 +241,10 @@ fn not_connected(view: &View, server: &Server, config: &Config, findings: &mut F
 
 /// The finding about a process that should connect to a server but has not.
 fn global(view: &View, server: &Server, config: &Config, used: bool) -> (Verdict, String) {
-    let theirs = config
-        .socket
-        .clone()
-        .unwrap_or_else(|| socket::default_path(view.uid, socket::INSTANCE, |path| path.is_dir()));
-    if theirs != server.endpoint.socket {
+    let own = || socket::candidates(view.uid, |path| path.is_dir()).into();
+    let theirs: Vec<_> = config.socket.clone().map_or_else(own, |socket| vec![socket]);
+    if !theirs.contains(&server.endpoint.socket) {
+        let theirs = theirs.last().cloned().unwrap_or_default();
         return bad(format!(
             "it uses the server at {}, but xcli asked the one at {}: specify its server with -a",
             theirs.display(),

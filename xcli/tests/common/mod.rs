@@ -110,7 +110,7 @@ pub fn empty_list() -> List {
         guard_runs: 0,
         decisions: 0,
     };
-    List { server, clients: Vec::new(), held: Vec::new() }
+    List { server, clients: Vec::new(), held: Vec::new(), partial: false }
 }
 
 pub fn text(bytes: &[u8]) -> String {

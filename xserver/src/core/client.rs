@@ -1,17 +1,21 @@
 //! The state of one client.
 
 use super::client_page::ClientPage;
+use super::fault::Fault;
 use super::guard::{PATIENCE, Progress};
 use super::record::Recorded;
 use super::waiting::{Seen, Sums};
+use crate::access::Grant;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, QueueId};
+use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
-use protocol::page::{AHEAD, activity_of};
-use protocol::status::{Activity, Queues};
+use protocol::page::{AHEAD, SLOTS, activity_of};
+use protocol::status::{Activity, Queues, StatusError};
 use protocol::time::Time;
+use std::collections::BTreeSet;
 
 /// A queue of a client.
 #[derive(Debug)]
@@ -39,7 +43,11 @@ pub(super) struct Slot {
 pub(super) struct ClientState<P> {
     pub client: ClientId,
     pub name: String,
+    /// What its user may do.
+    pub grant: Grant,
     pub page: P,
+    /// The queues for which there was no room, of which there are [`SLOTS`] at most.
+    refused: BTreeSet<QueueId>,
     /// In the order of the gang's queues, by number.
     pub slots: Vec<Slot>,
     /// The decision of the policy.
@@ -82,12 +90,14 @@ impl Slot {
 }
 
 impl<P: ClientPage> ClientState<P> {
-    pub fn new(client: ClientId, name: String, page: P) -> Self {
+    pub fn new(client: ClientId, name: String, grant: Grant, page: P) -> Self {
         let permit = Permit::running(true, Reason::Unrivalled);
         Self {
             client,
             name,
+            grant,
             page,
+            refused: BTreeSet::new(),
             slots: Vec::new(),
             decided: permit,
             permit,
@@ -109,8 +119,73 @@ impl<P: ClientPage> ClientState<P> {
         }
     }
 
-    pub fn has_slot(&self, index: u32) -> bool {
-        self.slots.iter().any(|slot| slot.index == index)
+    /// Checks that a new queue has a name and a slot of its own.
+    pub fn check_new(&self, queue: QueueId, slot: u32) -> Result<(), Fault> {
+        if self.refused.contains(&queue) {
+            return Err(Fault::Queue(StatusError::QueueExists(queue)));
+        }
+        self.check_slot(slot)
+    }
+
+    /// Checks that a slot exists and is free.
+    fn check_slot(&self, index: u32) -> Result<(), Fault> {
+        let exists = usize::try_from(index).is_ok_and(|index| index < SLOTS);
+        let free = exists && self.slots.iter().all(|slot| slot.index != index);
+        if free { Ok(()) } else { Err(Fault::Slot(index)) }
+    }
+
+    /// The priority that counts if the client asks for this one.
+    pub fn capped(&self, priority: Priority) -> Priority {
+        priority.min(self.grant.max_priority)
+    }
+
+    /// Notes a queue for which there is no room.
+    pub fn refuse(&mut self, message: &ToServer, queues: &mut Queues) -> Result<(), Fault> {
+        let ToServer::QueueCreated { queue, slot, .. } = *message else { return Ok(()) };
+        self.check_new(queue, slot)?;
+        if self.slots.iter().any(|slot| slot.queue == queue) {
+            return Err(Fault::Queue(StatusError::QueueExists(queue)));
+        }
+        if self.slots.len() + self.refused.len() >= SLOTS {
+            return Err(Fault::Slot(slot));
+        }
+        self.refused.insert(queue);
+        self.show_activity(queues);
+        Ok(())
+    }
+
+    /// Returns true if a message is about a queue for which there was no room, and so has no other effect than that the
+    /// queue's end is noted.
+    pub fn takes_as_refused(&mut self, message: &ToServer, queues: &mut Queues) -> bool {
+        match *message {
+            ToServer::QueueDestroyed { queue } if self.refused.remove(&queue) => {
+                self.show_activity(queues);
+                true
+            }
+            ToServer::Priority { queue, .. }
+            | ToServer::Level { queue, .. }
+            | ToServer::QueueHints { queue, .. } => self.refused.contains(&queue),
+            _ => false,
+        }
+    }
+
+    /// Returns true if it runs unscheduled, because there was no room for one of its queues.
+    pub fn is_exempt(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// Returns true if its queues count as idle, whatever they do.
+    fn counts_as_idle(&self) -> bool {
+        self.yielded || self.is_exempt()
+    }
+
+    /// Makes its queues count as idle, or by their real state.
+    fn show_activity(&self, queues: &mut Queues) {
+        for slot in &self.slots {
+            let activity = if self.counts_as_idle() { Activity::Idle { since: None } } else { slot.activity };
+            // The gang and the slots have the same queues.
+            let _ = queues.set_activity(slot.queue, activity);
+        }
     }
 
     pub fn add(&mut self, queue: QueueId, index: u32, level: PreemptLevel, own_priority: Priority) {
@@ -146,6 +221,7 @@ impl<P: ClientPage> ClientState<P> {
     /// Reads the state of its queues. Returns true if any has changed.
     pub fn look(&mut self, queues: &mut Queues, now: Time) -> bool {
         let (mut changed, mut any_written) = (false, false);
+        let counts_as_idle = self.counts_as_idle();
         for slot in &mut self.slots {
             let word = self.page.activity(slot.index);
             let written = slot.word != Some(word);
@@ -171,7 +247,7 @@ impl<P: ClientPage> ClientState<P> {
                 changed = true;
                 // The gang and the slots have the same queues.
                 let _ = queues.set_counts(slot.queue, self.page.counts(slot.index));
-                if !self.yielded {
+                if !counts_as_idle {
                     // The gang and the slots have the same queues.
                     let _ = queues.set_activity(slot.queue, slot.activity);
                 }
@@ -194,14 +270,9 @@ impl<P: ClientPage> ClientState<P> {
 
     /// Makes its queues count as idle, or by their real state.
     pub fn set_yielded(&mut self, yielded: bool, queues: &mut Queues) {
-        if self.yielded == yielded {
-            return;
-        }
-        self.yielded = yielded;
-        for slot in &self.slots {
-            let activity = if yielded { Activity::Idle { since: None } } else { slot.activity };
-            // The gang and the slots have the same queues.
-            let _ = queues.set_activity(slot.queue, activity);
+        if self.yielded != yielded {
+            self.yielded = yielded;
+            self.show_activity(queues);
         }
     }
 

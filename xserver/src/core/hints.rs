@@ -1,6 +1,7 @@
 //! Hints from outside about clients, beside the hints of the clients themselves: the latest one counts.
 
 use super::{ClientPage, Core, gangs};
+use crate::access::Asker;
 use crate::error::Refusal;
 use protocol::bounds::Priority;
 use protocol::control::{HintUpdate, Target};
@@ -13,9 +14,10 @@ impl<P: ClientPage> Core<P> {
     /// Notes what a person says, for the next step.
     ///
     /// # Errors
-    /// The target matches no client or more than one, or the hint does not apply to it. Nothing has changed.
-    pub fn hint(&mut self, of: Target, said: &[HintUpdate], now: Time) -> Result<(), Refusal> {
-        let places = self.meant(of)?;
+    /// The target matches no client that this person may change, or more than one, the hint does not apply to it, or the
+    /// person may not give it. Nothing has changed.
+    pub fn hint(&mut self, asker: &Asker, of: Target, said: &[HintUpdate], now: Time) -> Result<(), Refusal> {
+        let places = self.meant(asker, of)?;
         if said.is_empty() {
             return Err(Refusal::NoHint);
         }
@@ -29,6 +31,7 @@ impl<P: ClientPage> Core<P> {
             return Err(Refusal::NoQueues(of));
         }
         self.refuse_to_wake(of, said, &places)?;
+        self.check_rights(asker, of_nobody, said, &places)?;
         for said in said {
             if let (true, HintUpdate::Timeslice(slice)) = (of_nobody, said) {
                 self.timeslice = Some(*slice);
@@ -51,18 +54,21 @@ impl<P: ClientPage> Core<P> {
     }
 
     /// The places of the clients that are meant.
-    fn meant(&self, of: Target) -> Result<Vec<usize>, Refusal> {
+    fn meant(&self, asker: &Asker, of: Target) -> Result<Vec<usize>, Refusal> {
         let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
-        let named = |gang: &Gang| of.pid.is_none_or(|pid| gang.pid == pid);
-        let gangs = self.gangs();
-        let places = gangs.iter().enumerate().filter(|(_, gang)| named(gang) && has(gang));
-        let places: Vec<_> = places.map(|(place, _)| place).collect();
+        let all = self.clients.iter().zip(self.gangs()).enumerate();
+        let named: Vec<(usize, &Gang)> = all
+            .filter(|(_, (state, gang))| asker.reaches(gang.uid, &state.grant))
+            .filter(|(_, (_, gang))| of.pid.is_none_or(|pid| gang.pid == pid))
+            .map(|(place, (_, gang))| (place, gang))
+            .collect();
+        let places: Vec<_> = named.iter().filter(|(_, gang)| has(gang)).map(|(place, _)| *place).collect();
         match (of.pid, of.queue) {
             (None, None) => Ok(places),
-            (Some(pid), _) if !gangs.iter().any(named) => Err(Refusal::NotConnected(pid)),
+            (Some(pid), _) if named.is_empty() => Err(Refusal::NotConnected(pid)),
             (Some(pid), Some(queue)) if places.is_empty() => {
-                let own = gangs.iter().filter(|gang| gang.pid == pid).flat_map(|gang| gang.queues.iter());
-                let queues = own.map(|queue| queue.queue).collect();
+                let queues = named.iter().flat_map(|(_, gang)| gang.queues.iter());
+                let queues = queues.map(|queue| queue.queue).collect();
                 Err(Refusal::NoSuchQueue { pid, queue, queues })
             }
             (None, Some(queue)) if places.is_empty() => Err(Refusal::UnknownQueue(queue)),
@@ -72,6 +78,35 @@ impl<P: ClientPage> Core<P> {
             }
             _ => Ok(places),
         }
+    }
+
+    /// Refuses hints that the person may not give: a priority above the limit of the person or of the program, and what
+    /// concerns programs of others.
+    fn check_rights(
+        &self,
+        asker: &Asker,
+        of_nobody: bool,
+        said: &[HintUpdate],
+        places: &[usize],
+    ) -> Result<(), Refusal> {
+        if asker.grant.administers {
+            return Ok(());
+        }
+        let is_for_all = |said: &HintUpdate| matches!(said, HintUpdate::Window | HintUpdate::Timeslice(_));
+        if of_nobody || said.iter().any(is_for_all) {
+            Self::check_administers(asker)?;
+        }
+        let limits = places.iter().map(|&place| &self.clients[place].grant).chain([&asker.grant]);
+        let Some(lowest) = limits.min_by_key(|grant| grant.max_priority) else { return Ok(()) };
+        for said in said {
+            if let HintUpdate::Priority(priority) = said
+                && *priority > lowest.max_priority
+            {
+                let (priority, most, rule) = (*priority, lowest.max_priority, lowest.rule.to_string());
+                return Err(Refusal::AboveLimit { priority, most, rule });
+            }
+        }
+        Ok(())
     }
 
     /// Refuses to let a queue count that its program holds. The program would launch nothing for it, and

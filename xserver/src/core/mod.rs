@@ -18,31 +18,37 @@ mod add_waiting;
 mod client;
 mod client_page;
 pub mod event_mask;
+mod fault;
 mod guard;
 mod hints;
+mod listing;
 mod progress;
 mod record;
 mod recording;
+mod rights;
+mod room;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
+use crate::access::Grant;
 use crate::error::Refusal;
+use crate::limits::Limits;
+pub use crate::limits::{DEVICES, QUEUES};
 use client::ClientState;
 pub use client_page::ClientPage;
+pub use fault::{Fault, NoRoom};
 use guard::Guard;
 use policies::{Choice, Engine, named};
 use protocol::bounds::Timeslice;
-use protocol::codes::PreemptLevel;
-use protocol::control::{Client, PolicyInForce, Preemption, Queue, QueueState};
+use protocol::control::PolicyInForce;
 use protocol::event::Event;
 use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, SLOTS};
-use protocol::slow::SlowPath;
-use protocol::status::{Activity, Counts, Gang, Queues, Status, StatusError};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY};
+use protocol::status::{Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use record::Recorder;
 pub use record::{Change, Record};
@@ -50,10 +56,6 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-/// The most queues of all clients together. A step may read each of them.
-pub const QUEUES: usize = 65_536;
-/// The most devices of all clients together. A host has some dozens, including partitions.
-pub const DEVICES: usize = 256;
 /// The most rounds of a step, in which it reads again what has changed because of its own writes.
 const ROUNDS: usize = 4;
 
@@ -74,23 +76,17 @@ impl Default for Settings {
     }
 }
 
-/// The rule that a client's message breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "the texts say what the variants mean")]
-pub enum Fault {
-    #[error("it sent a second hello")]
-    Hello,
-    /// The queue does not exist, or exists already.
-    #[error("{0}")]
-    Queue(StatusError),
-    #[error("slot {0} is in use or does not exist")]
-    Slot(u32),
-    #[error("the server has {QUEUES} queues, which is the maximum")]
-    Full,
-    #[error("the clients have queues on {DEVICES} devices, which is the maximum")]
-    Devices,
-    #[error("it is not connected")]
-    Client,
+/// A process that connects.
+#[derive(Debug, Clone)]
+pub struct Newcomer {
+    /// The process.
+    pub pid: Pid,
+    /// Its user.
+    pub uid: u32,
+    /// The name of the program.
+    pub name: String,
+    /// What it may do.
+    pub grant: Grant,
 }
 
 /// All clients, and the decisions in force.
@@ -103,6 +99,7 @@ pub struct Core<P> {
     status: Status,
     clients: Vec<ClientState<P>>,
     joined: u64,
+    limits: Limits,
     /// The time slice for all clients that `xcli hint` has set.
     timeslice: Option<Timeslice>,
     /// Indexed by [`Engine::contest`], as of the last decision.
@@ -133,6 +130,7 @@ impl<P: ClientPage> Core<P> {
             status: Status::Global { gangs: Vec::new() },
             clients: Vec::new(),
             joined: 0,
+            limits: Limits::of_one_user(),
             timeslice: None,
             contests: Vec::new(),
             reserving: Vec::new(),
@@ -144,14 +142,21 @@ impl<P: ClientPage> Core<P> {
         }
     }
 
+    /// Sets the limits for queues that come from now on.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     /// Adds a client. It has no permission before the next step.
-    pub fn join(&mut self, pid: Pid, name: String, page: P) -> ClientId {
+    pub fn join(&mut self, newcomer: Newcomer, page: P) -> ClientId {
+        let Newcomer { pid, uid, name, grant } = newcomer;
         self.joined += 1;
         let client = ClientId(self.joined);
-        self.clients.push(ClientState::new(client, name, page));
+        self.clients.push(ClientState::new(client, name, grant, page));
         gangs(&mut self.status).push(Gang {
             client,
             pid,
+            uid,
             hints: ProcessHints { timeslice: self.timeslice, ..ProcessHints::default() },
             queues: Queues::default(),
         });
@@ -195,27 +200,32 @@ impl<P: ClientPage> Core<P> {
         Some(self.clients.remove(index).page)
     }
 
-    /// Applies a message of a client.
+    /// Applies a message of a client. Returns the reason if it is about a new queue for which there is no room.
     ///
     /// # Errors
     /// The message breaks a rule, and has no effect. The client must be disconnected.
-    pub fn apply(&mut self, client: ClientId, message: &ToServer) -> Result<(), Fault> {
+    pub fn apply(&mut self, client: ClientId, message: &ToServer) -> Result<Option<NoRoom>, Fault> {
         let index = self.find(client).ok_or(Fault::Client)?;
-        let all = self.queues();
+        if let ToServer::QueueCreated { device, .. } = *message
+            && let Err(limit) = self.find_room(index, device)
+        {
+            let (state, gang) = (&mut self.clients[index], &mut gangs(&mut self.status)[index]);
+            state.refuse(message, &mut gang.queues)?;
+            return Ok(Some(limit));
+        }
+        self.apply_known(index, message).map(|()| None)
+    }
+
+    fn apply_known(&mut self, index: usize, message: &ToServer) -> Result<(), Fault> {
         let (state, gang) = (&mut self.clients[index], &mut gangs(&mut self.status)[index]);
+        if state.takes_as_refused(message, &mut gang.queues) {
+            return Ok(());
+        }
         match *message {
             ToServer::Hello { .. } => Err(Fault::Hello),
             ToServer::QueueCreated { queue, slot, device, priority, level } => {
-                if all >= QUEUES {
-                    return Err(Fault::Full);
-                }
-                if usize::try_from(slot).is_ok_and(|slot| slot >= SLOTS) || state.has_slot(slot) {
-                    return Err(Fault::Slot(slot));
-                }
-                if self.devices.len() >= DEVICES && !self.devices.contains_key(&device) {
-                    return Err(Fault::Devices);
-                }
-                let event = Event::QueueCreated { queue, device, priority, level };
+                state.check_new(queue, slot)?;
+                let event = Event::QueueCreated { queue, device, priority: state.capped(priority), level };
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
                 *self.devices.entry(device).or_default() += 1;
                 state.add(queue, slot, level, priority);
@@ -232,7 +242,7 @@ impl<P: ClientPage> Core<P> {
                 Ok(())
             }
             ToServer::Priority { queue, priority } => {
-                let event = Event::Hint(Hint::Priority { queue, priority });
+                let event = Event::Hint(Hint::Priority { queue, priority: state.capped(priority) });
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
                 state.set_own_priority(queue, priority);
                 Ok(())
@@ -251,7 +261,11 @@ impl<P: ClientPage> Core<P> {
                 let event = Event::Hint(Hint::Queue { queue, hints: all });
                 gang.queues.apply(&event).map_err(Fault::Queue)
             }
-            ToServer::ProcessHints { hints } => {
+            ToServer::ProcessHints { mut hints } => {
+                if !state.grant.administers {
+                    // These two are for all programs.
+                    (hints.timeslice, hints.window) = (None, false);
+                }
                 gang.hints.follow(&state.reported, &hints);
                 state.reported = hints;
                 Ok(())
@@ -402,55 +416,6 @@ impl<P: ClientPage> Core<P> {
         self.record_permissions(now);
     }
 
-    /// The list of clients as of the last step. The caller sets `fresh`.
-    pub fn clients(&self) -> impl ExactSizeIterator<Item = Client> {
-        self.clients.iter().zip(self.gangs()).map(|(state, gang)| Client {
-            client: state.client,
-            pid: gang.pid,
-            name: state.name.clone(),
-            hints: gang.hints,
-            permit: state.permit,
-            since: state.since.unwrap_or_default(),
-            reason: policies::explain(&state.permit.reason),
-            yielded: state.yielded,
-            fresh: false,
-            waiting: Some(state.waiting.show(self.waiting_added)),
-            preemption: Preemption {
-                in_force: state.in_force,
-                how: state.how.clone(),
-                ..state.page.preemption()
-            },
-            slow_path: SlowPath::ALL
-                .iter()
-                .map(|reason| (reason.name().to_owned(), state.page.slow_path(*reason)))
-                .filter(|(_, count)| *count != 0)
-                .collect(),
-            queues: state
-                .slots
-                .iter()
-                .zip(gang.queues.iter())
-                .map(|(slot, status)| {
-                    // The permission applies to the process, which does not see priorities of `xcli hint`.
-                    let runs = state.permit.run && !slot.is_held();
-                    let queue_state = match (slot.activity, runs) {
-                        (Activity::Idle { .. }, _) => QueueState::Idle,
-                        (Activity::Ready { .. }, true) => QueueState::Running,
-                        (Activity::Ready { .. }, false) => QueueState::Suspended,
-                    };
-                    let counts = state.page.counts(slot.index);
-                    let status = protocol::status::QueueStatus { activity: slot.activity, counts, ..*status };
-                    // The level in force is the requested one or higher: without draining, level 2 is level
-                    // 3.
-                    let in_force = match status.level {
-                        PreemptLevel::Block => PreemptLevel::Block,
-                        _ => state.in_force,
-                    };
-                    Queue { status, in_force, state: queue_state, own_priority: Some(slot.own_priority) }
-                })
-                .collect(),
-        })
-    }
-
     fn gangs(&self) -> &[Gang] {
         match &self.status {
             Status::Global { gangs } => gangs,
@@ -546,6 +511,8 @@ impl<P: ClientPage> Core<P> {
             let decided = state.decided;
             let permit = if !self.on {
                 Permit::running(false, Reason::Off)
+            } else if state.is_exempt() {
+                Permit::running(true, Reason::NoRoom)
             } else if together && !decided.run && decided.reason != Reason::NoExecute {
                 Permit::running(true, Reason::Guard)
             } else {

@@ -57,11 +57,14 @@ impl<P: ClientPage> Core<P> {
                     && units.queues(unit).iter().any(|queue| queue.queue == by.queue)
                     && units.uses(unit).iter().any(|used| engine.contest(used.device) == contest)
             };
-            let job = units.all().iter().filter(|unit| is_rival(unit)).find_map(|unit| unit.process.job);
+            let job = units
+                .all()
+                .iter()
+                .filter(|unit| is_rival(unit))
+                .find_map(|unit| Some((unit.uid, unit.process.job?)));
             let belongs = |unit: &SchedEntity| {
                 let ruled = |used| ruling(units.devices()[used]) == ruling(by.device);
-                job.is_some()
-                    && unit.process.job == job
+                job.is_some_and(|(uid, job)| unit.uid == uid && unit.process.job == Some(job))
                     && units.uses(unit).iter().any(|used| ruled(used.device))
             };
             let all = self.clients.iter().zip(units.all()).enumerate();

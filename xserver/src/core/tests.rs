@@ -7,15 +7,22 @@ mod chosen;
 mod gaps;
 mod record;
 mod shares;
+mod users;
 mod waiting;
 
 use super::*;
+use crate::access::Asker;
 use policies::registry;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
+use protocol::control::{Preemption, Queue, QueueState};
+use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
-use protocol::page::{EVENT_IDLE, EVENT_READY, activity_word};
+use protocol::page::{EVENT_IDLE, EVENT_READY, SLOTS, activity_word};
+use protocol::slow::SlowPath;
+use protocol::status::Activity;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -165,6 +172,21 @@ struct Fixture {
     wake: Option<Time>,
 }
 
+/// A process of root, who may do everything.
+fn newcomer(pid: u32, name: &str) -> Newcomer {
+    Newcomer { pid: Pid(pid), uid: 0, name: name.to_owned(), grant: all() }
+}
+
+/// What root may do.
+fn all() -> Grant {
+    Grant { rule: "root".into(), max_priority: Priority::MAX, administers: true, within: None }
+}
+
+/// Root.
+fn root() -> Asker {
+    Asker { uid: 0, grant: all() }
+}
+
 /// (device, priority) of the queues of a client, by slot.
 type Queues<'a> = &'a [(u32, i64)];
 
@@ -176,11 +198,8 @@ impl Fixture {
         for (number, queues) in clients.iter().enumerate() {
             let page = Rc::new(FakePage::default());
             world.pages.borrow_mut().push(page.clone());
-            let client = core.join(
-                Pid(100 + number as u32),
-                format!("c{number}"),
-                PageOfWorld { world: world.clone(), page },
-            );
+            let newcomer = newcomer(100 + number as u32, &format!("c{number}"));
+            let client = core.join(newcomer, PageOfWorld { world: world.clone(), page });
             for (index, &(device, priority)) in queues.iter().enumerate() {
                 core.apply(client, &created(index as u64 + 1, index as u32, device, priority)).unwrap();
             }
@@ -268,7 +287,7 @@ fn word_has_the_requested_level_and_list_the_level_in_force() {
     fixture.step();
     assert_eq!(word(&fixture), 2);
     let in_force = |fixture: &Fixture| {
-        let client = fixture.core.clients().next().unwrap();
+        let client = fixture.core.clients(&root()).next().unwrap();
         (client.queues[0].status.level, client.queues[0].in_force, client.preemption)
     };
     assert_eq!(in_force(&fixture).1, PreemptLevel::Block, "the client has not reported that it can");
@@ -350,7 +369,7 @@ fn guard_lets_all_clients_run_briefly() {
     fixture.pass(Duration::from_millis(400), |fixture| {
         if fixture.runs() == [true, true] {
             together.set(together.get() + 1);
-            let client = fixture.core.clients().next().unwrap();
+            let client = fixture.core.clients(&root()).next().unwrap();
             assert_eq!((client.permit.reason, client.permit.limit), (Reason::Guard, true));
         }
     });
@@ -359,7 +378,7 @@ fn guard_lets_all_clients_run_briefly() {
     assert!((38..=63).contains(&together.get()), "{}", together.get());
     fixture.core.set_on(false);
     fixture.step();
-    assert!(fixture.core.clients().all(|client| client.permit.reason == Reason::Off));
+    assert!(fixture.core.clients(&root()).all(|client| client.permit.reason == Reason::Off));
 }
 
 #[test]
@@ -398,7 +417,8 @@ fn stopped_process_yields_until_it_submits_work() {
     fixture.page(1).stopped.set(true);
     fixture.pass(Duration::from_millis(200), |_| {});
     assert_eq!(fixture.runs(), [true, true]);
-    let yielded = |fixture: &Fixture| fixture.core.clients().map(|client| client.yielded).collect::<Vec<_>>();
+    let yielded =
+        |fixture: &Fixture| fixture.core.clients(&root()).map(|client| client.yielded).collect::<Vec<_>>();
     assert_eq!((yielded(&fixture), fixture.core.guard_runs()), (vec![false, true], 0));
     // The next look-up finds it running.
     fixture.page(1).stopped.set(false);

@@ -1,16 +1,17 @@
 //! Requests of xcli and their replies.
 
-use super::{CONNECTIONS, SILENCE, Server};
+use super::Server;
 use crate::attachments::Work;
 use crate::connection::{Connection, End};
+use crate::core::Core;
 use crate::error::Refusal;
-use crate::list::{self, Question};
+use crate::list::encode;
+use crate::pages::Pages;
 use crate::peer;
 use policies::named;
 use protocol::control::{Policies, Reply, Request};
 use protocol::frame::Frame;
 use protocol::ids::Pid;
-use protocol::time::Time;
 use tracing::info;
 
 impl Server {
@@ -18,11 +19,20 @@ impl Server {
     pub(super) fn ask(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
         let now = crate::clock::now();
         connection.deadline = None;
-        match serde_json::from_slice(&frame.payload) {
-            Ok(Request::List) => {
-                self.questions.push(Question::new(number, &self.core, now));
-                connection.awaits_reply = true;
-                Ok(())
+        connection.asked_at = now;
+        let request = serde_json::from_slice(&frame.payload);
+        if let Ok(request) = &request
+            && is_for_administrators(request)
+            && let Err(refusal) = Core::<Pages>::check_administers(&connection.asker())
+        {
+            return self.refuse(connection, &refusal);
+        }
+        match request {
+            Ok(Request::List) => self.ask_list(number, connection, now),
+            Ok(Request::Reload) => self.ask_reload(number, connection),
+            Ok(Request::Config) => {
+                let configuration = self.configuration();
+                self.answer(connection, &Reply::Config(configuration))
             }
             Ok(order @ (Request::Off | Request::On)) => {
                 self.core.set_on(order == Request::On);
@@ -35,7 +45,11 @@ impl Server {
                 self.answer(connection, &Reply::Done)
             }
             Ok(Request::Policies) => {
-                let (in_force, devices) = (self.core.in_force(), self.core.devices());
+                let (mut in_force, mut devices) = (self.core.in_force(), self.core.devices());
+                if !connection.grant.administers {
+                    in_force.iter_mut().for_each(|policy| policy.counted.clear());
+                    devices = self.core.devices_for(&connection.asker());
+                }
                 let policies = Policies { policies: named::all(), in_force, devices };
                 self.answer(connection, &Reply::Policies(policies))
             }
@@ -62,7 +76,7 @@ impl Server {
                 self.decide(now);
                 self.answer(connection, &Reply::Done)
             }
-            Ok(Request::Hint { of, said }) => match self.core.hint(of, &said, now) {
+            Ok(Request::Hint { of, said }) => match self.core.hint(&connection.asker(), of, &said, now) {
                 Ok(()) => {
                     info!(pid = connection.pid, "hints for {of}: {said:?}");
                     self.decide(now);
@@ -70,14 +84,20 @@ impl Server {
                 }
                 Err(refusal) => self.refuse(connection, &refusal),
             },
-            Ok(Request::Expect) if self.expected.len() >= CONNECTIONS => {
-                self.refuse(connection, &Refusal::TooManyExpected(CONNECTIONS))
-            }
             Ok(Request::Expect) => {
+                let uid = connection.who.uid;
+                let own = self.expected.values().filter(|(_, other)| *other == uid);
+                if own.count() >= self.limits.connections_per_user {
+                    let refusal = Refusal::TooManyExpected(self.limits.connections_per_user);
+                    return self.refuse(connection, &refusal);
+                }
+                // One process is expected once.
+                let pid = connection.pid;
+                self.expected.retain(|_, (other, _)| pid == 0 || other.pid() != pid);
                 // Without a handle (old kernel and another pid namespace) the server does not wait for the
                 // process.
                 if let Some(process) = connection.process.take() {
-                    self.expected.insert(number, process);
+                    self.expected.insert(number, (process, uid));
                 }
                 self.answer(connection, &Reply::Done)
             }
@@ -92,46 +112,15 @@ impl Server {
         }
     }
 
-    fn refuse(&mut self, connection: &mut Connection, refusal: &Refusal) -> Result<(), End> {
+    pub(super) fn refuse(&mut self, connection: &mut Connection, refusal: &Refusal) -> Result<(), End> {
         self.answer(connection, &Reply::Error(refusal.to_string()))
     }
 
     fn answer(&mut self, connection: &mut Connection, reply: &Reply) -> Result<(), End> {
-        connection.answer(list::encode(reply))?;
-        if connection.has_output() {
-            let deadline = crate::clock::now().after(SILENCE);
-            connection.deadline = Some(deadline);
-            self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
-        }
-        Ok(())
+        self.send(connection, encode(reply).into())
     }
 
-    /// Answers the requests for a list that are complete or late.
-    pub(super) fn answer_questions(&mut self, now: Time) {
-        let core = &self.core;
-        let due: Vec<_> = self.questions.extract_if(.., |question| question.is_due(core, now)).collect();
-        if due.is_empty() {
-            return;
-        }
-        self.decide(now);
-        for question in due {
-            let reply = question.answer(&self.core, self.attachments.held(now), self.started, now);
-            self.reply_later(question.connection, &reply);
-        }
-    }
-
-    /// Sends a delayed reply.
-    fn reply_later(&mut self, number: u64, reply: &Reply) {
-        let Some(mut connection) = self.connections.remove(&number) else { return };
-        connection.awaits_reply = false;
-        let result = self
-            .answer(&mut connection, reply)
-            // More frames may have come with the request.
-            .and_then(|()| self.receive(number, &mut connection));
-        self.finish(number, connection, result);
-    }
-
-    /// Hands a request about any process to its thread. Only root and the server's user can connect.
+    /// Hands a request about any process to its thread, which checks whose process it is.
     fn ask_attachment(
         &mut self,
         number: u64,
@@ -139,10 +128,12 @@ impl Server {
         pid: Pid,
         work: Work,
     ) -> Result<(), End> {
-        if let Err(refusal) = peer::check_namespace(connection.pid) {
+        if let Err(refusal) =
+            peer::check_namespace(connection.pid).and_then(|()| check_is_outside(connection))
+        {
             return self.refuse(connection, &refusal);
         }
-        match self.attachments.ask(number, connection.uid, pid, work) {
+        match self.attachments.ask(number, connection.who.uid, pid, work) {
             Ok(None) => {
                 connection.awaits_reply = true;
                 Ok(())
@@ -161,5 +152,32 @@ impl Server {
             pages.set_held(self.attachments.holds(pages.pid()));
         }
         self.note_use();
+    }
+}
+
+/// Returns true if a request concerns programs of all users.
+fn is_for_administrators(request: &Request) -> bool {
+    match request {
+        Request::Off
+        | Request::On
+        | Request::SetPolicy(_)
+        | Request::ResetPolicy { .. }
+        | Request::Reload
+        | Request::Config => true,
+        Request::List
+        | Request::Policies
+        | Request::Hint { .. }
+        | Request::Expect
+        | Request::Hold { .. }
+        | Request::Release { .. }
+        | Request::Snapshot { .. } => false,
+    }
+}
+
+/// Refuses to suspend processes for somebody who came by a socket with a limit, such as root of a container.
+fn check_is_outside(connection: &Connection) -> Result<(), Refusal> {
+    match connection.grant.within {
+        None => Ok(()),
+        Some(_) => Core::<Pages>::check_administers(&connection.asker()),
     }
 }

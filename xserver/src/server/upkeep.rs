@@ -1,7 +1,7 @@
 //! Checks once a second for what causes no event: can clients find the server, and have processes ended (on
 //! old kernels).
 
-use super::{LISTENER, Server, UPKEEP, watch};
+use super::{LISTENERS, Server, UPKEEP, watch};
 use crate::endpoint::EndpointStatus;
 use host::handle::Handle;
 use protocol::time::Time;
@@ -24,7 +24,7 @@ impl Server {
         let ended = |process: &Handle| process.descriptor().is_none() && process.has_ended();
         let connected = self.connections.iter();
         let connected = connected.filter_map(|(number, other)| Some((*number, other.process.as_ref()?)));
-        let expected = self.expected.iter().map(|(number, process)| (*number, process));
+        let expected = self.expected.iter().map(|(number, (process, _))| (*number, process));
         let gone = connected.chain(expected).filter(|(_, process)| ended(process)).map(|(number, _)| number);
         for number in gone.collect::<Vec<_>>() {
             self.note_end(number);
@@ -35,15 +35,26 @@ impl Server {
     /// Checks that new clients can find the socket. Connected clients do not depend on it.
     fn check_endpoint(&mut self) {
         let was_unreachable = std::mem::take(&mut self.unreachable);
-        match self.listener.check() {
-            EndpointStatus::Kept if was_unreachable => info!("new clients can connect again"),
+        for index in 0..self.listeners.len() {
+            self.check_listener(index, was_unreachable);
+        }
+        if was_unreachable && !self.unreachable {
+            info!("new clients can connect again");
+        }
+    }
+
+    fn check_listener(&mut self, index: usize, was_unreachable: bool) {
+        let listener = &mut self.listeners[index];
+        match listener.check() {
             EndpointStatus::Kept => {}
             EndpointStatus::Renewed => {
                 // Closing the old socket has removed it from the epoll.
-                let watched = watch(&self.epoll, self.listener.socket.as_fd(), LISTENER, EventFlags::IN);
-                self.exhausted = false;
+                let token = LISTENERS + index as u64;
+                let watched = watch(&self.epoll, listener.socket.as_fd(), token, EventFlags::IN);
                 match watched {
-                    Ok(()) => warn!("the socket was removed; created it again"),
+                    Ok(()) => {
+                        warn!(socket = %listener.path.display(), "the socket was removed; created it again")
+                    }
                     Err(error) => {
                         warn!(%error, "cannot listen on the new socket; the server ends");
                         self.stopping = true;

@@ -22,14 +22,17 @@ use rustix::net::{
 };
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use xserver::configuration::Configuration;
 use xserver::core::Settings;
-use xserver::{Endpoint, Options, Server, Unused};
+use xserver::limits::Limits;
+use xserver::{Endpoint, Options, Server, System, Unused};
 
 /// The time limit of a wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -59,10 +62,40 @@ impl Running {
     }
 
     pub fn with(settings: Settings, unused: Option<Unused>) -> Self {
+        Self::by(|path, stop| start(path, stop, settings, unused))
+    }
+
+    /// Starts a server of one user with these limits.
+    pub fn limited(limits: Limits) -> Self {
+        Self::by(|path, stop| {
+            let endpoint = Endpoint::new("test".as_ref(), Some(path.to_owned()))?;
+            Server::new(&endpoint, Options { limits, ..options() }, stop)
+        })
+    }
+
+    /// Starts a server for all users with this configuration, in which `DIR` is the directory of the socket. Returns the file
+    /// as well.
+    pub fn shared(configuration: &str) -> (Self, PathBuf) {
+        let mut file = PathBuf::new();
+        let server = Self::by(|path, stop| {
+            let directory = path.parent().unwrap();
+            // Other users enter it.
+            std::fs::set_permissions(directory.parent().unwrap(), PermissionsExt::from_mode(0o755)).unwrap();
+            file = directory.with_file_name("giveway.toml");
+            std::fs::write(&file, configuration.replace("DIR", directory.to_str().unwrap())).unwrap();
+            let configuration = Configuration::read(&file)?;
+            let system = System { file: file.clone(), configuration, sockets: Vec::new(), hang_up: None };
+            let endpoint = Endpoint::of_system(Some(path.to_owned()))?;
+            Server::new(&endpoint, Options { system: Some(system), ..options() }, stop)
+        });
+        (server, file)
+    }
+
+    fn by(start: impl FnOnce(&Path, OwnedFd) -> anyhow::Result<Server>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("run/s.sock");
         let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        let server = start(&path, stop.try_clone().unwrap(), settings, unused).unwrap();
+        let server = start(&path, stop.try_clone().unwrap()).unwrap();
         let thread = Some(std::thread::spawn(move || server.run()));
         Self { path, stop, thread, _directory: directory }
     }
@@ -112,11 +145,32 @@ pub fn start(
     unused: Option<Unused>,
 ) -> anyhow::Result<Server> {
     let endpoint = Endpoint::new("test".as_ref(), Some(path.to_owned()))?;
-    Server::new(
-        &endpoint,
-        Options { policy: registry::DEFAULT.into(), settings, unused, decisions: None },
-        stop,
-    )
+    Server::new(&endpoint, Options { settings, unused, ..options() }, stop)
+}
+
+/// A server of one user without the guard, which would let other clients run on a slow machine.
+pub fn options() -> Options {
+    Options {
+        policy: registry::DEFAULT.into(),
+        settings: Settings { guard: false, ..Settings::default() },
+        unused: None,
+        decisions: None,
+        limits: Limits::of_one_user(),
+        system: None,
+    }
+}
+
+/// Connects as a user with one group. Needs root. The kernel reports the user of the calling thread.
+pub fn connect_as(uid: u32, gid: u32, path: &Path) -> UnixStream {
+    let path = path.to_owned();
+    let thread = std::thread::spawn(move || {
+        let (user, group) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
+        rustix::thread::set_thread_groups(&[]).expect("the tests run as root");
+        rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        UnixStream::connect(path).unwrap()
+    });
+    thread.join().unwrap()
 }
 
 pub fn ask(path: &Path, request: &Request) -> Reply {

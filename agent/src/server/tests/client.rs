@@ -103,7 +103,7 @@ impl Bed {
     fn new() -> Self {
         let alone = ALONE.lock();
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("socket");
+        let (absent, path) = (folder.path().join("absent"), folder.path().join("socket"));
         let listener = UnixListener::bind(&path).unwrap();
         let (queues, hints) = (Queues::default(), Hints::default());
         let program: &'static Program =
@@ -116,7 +116,7 @@ impl Bed {
         let domain: &'static Domain = Box::leak(Box::new(Domain::new(config, shared.clone())));
         domain.add_device(xqueue::DeviceId(0), Arc::new(Hw));
         let theirs = shared.clone();
-        let agent = std::thread::spawn(move || Client::at(path, domain, theirs).run(0));
+        let agent = std::thread::spawn(move || Client::at(vec![absent, path], domain, theirs).run(0));
         Self { listener, domain, shared, queues, hints, agent: Some(agent), _folder: folder, _alone: alone }
     }
 

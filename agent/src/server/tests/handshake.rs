@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 fn answered(answer: impl FnOnce(&mut End) + Send + 'static) -> Result<Welcome, Failure> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = std::thread::spawn(move || answer(&mut End::new(theirs)));
-    let result = handshake(ours.into(), "test", HANG);
+    let result = handshake(ours.into(), "test", false, HANG);
     server.join().unwrap();
     result
 }
@@ -76,7 +76,7 @@ fn silent_server_is_waited_for_with_a_limit() {
     let listener = UnixListener::bind(&path).unwrap();
     // The server accepts connections, and sends nothing.
     let begun = Instant::now();
-    let silent = handshake(connection::connect(&path).unwrap(), "test", Duration::from_millis(50));
+    let silent = handshake(connection::connect(&path).unwrap(), "test", false, Duration::from_millis(50));
     assert!(matches!(silent, Err(Failure::Absent(error)) if error.kind() == std::io::ErrorKind::TimedOut));
     assert!(begun.elapsed() < HANG);
     // The server accepts no connections, so its queue fills up.

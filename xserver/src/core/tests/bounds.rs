@@ -26,7 +26,7 @@ fn total_number_of_queues_is_bounded() {
     for client in fixture.clients.clone() {
         for slot in 0..SLOTS as u32 {
             let result = fixture.core.apply(client, &created(slot.into(), slot, 1, 0));
-            assert_eq!(result, if left > 0 { Ok(()) } else { Err(Fault::Full) });
+            assert_eq!(result, Ok((left == 0).then_some(NoRoom::Queues)));
             if left == 0 {
                 return;
             }
@@ -40,18 +40,19 @@ fn total_number_of_queues_is_bounded() {
 fn total_number_of_devices_is_bounded() {
     let mut fixture = Fixture::new(Settings::default(), &[&[] as Queues<'_>; 2]);
     let [one, other] = fixture.clients[..] else { unreachable!() };
+    fixture.core.set_limits(Limits { devices_per_process: DEVICES, ..Limits::of_one_user() });
     for number in 0..DEVICES as u32 {
-        assert_eq!(fixture.core.apply(one, &created(number.into(), number, number, 0)), Ok(()));
+        assert_eq!(fixture.core.apply(one, &created(number.into(), number, number, 0)), Ok(None));
     }
     let core = &mut fixture.core;
     let new = DEVICES as u32;
-    assert_eq!(core.apply(other, &created(1, 1, new, 0)), Err(Fault::Devices));
-    assert_eq!(core.apply(other, &created(1, 1, 7, 0)), Ok(()), "a device that exists already");
+    assert_eq!(core.apply(other, &created(9, 9, new, 0)), Ok(Some(NoRoom::Devices)));
+    assert_eq!(core.apply(other, &created(1, 1, 7, 0)), Ok(None), "a device that exists already");
     // A device counts until its last queue is destroyed.
     core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(7) }).unwrap();
-    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Err(Fault::Devices));
+    assert_eq!(core.apply(other, &created(8, 8, new, 0)), Ok(Some(NoRoom::Devices)));
     core.apply(one, &ToServer::QueueDestroyed { queue: QueueId(8) }).unwrap();
-    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Ok(()));
+    assert_eq!(core.apply(other, &created(2, 2, new, 0)), Ok(None));
     core.leave(one);
     assert_eq!(core.devices(), [DeviceId(7), DeviceId(new)]);
 }

@@ -22,7 +22,7 @@ fn withheld_device_does_not_start_the_guard() {
             fixture.core.set_power(DeviceId(1), 500_000, fixture.now());
             fixture.step();
             fixture.pass(Duration::from_millis(50), |_| {});
-            let low = fixture.core.clients().next().unwrap();
+            let low = fixture.core.clients(&root()).next().unwrap();
             withheld += usize::from(matches!(low.permit.reason, Reason::Throttled(_)));
             assert_ne!(low.permit.reason, Reason::Guard);
         }
@@ -112,7 +112,7 @@ fn device_kept_free_for_expected_work_does_not_start_the_guard() {
     fixture.flip(2);
     fixture.pass(Duration::from_secs(1), |_| {});
     let of = Target { pid: Some(Pid(101)), queue: None };
-    fixture.core.hint(of, &[HintUpdate::Arrival(Some(100_000))], fixture.now()).unwrap();
+    fixture.core.hint(&root(), of, &[HintUpdate::Arrival(Some(100_000))], fixture.now()).unwrap();
     fixture.step();
     assert_eq!(fixture.runs(), [true, true, false]);
     fixture.pass(Duration::from_millis(199), |fixture| assert_eq!(fixture.runs(), [true, true, false]));
@@ -140,7 +140,7 @@ fn priority(number: i64) -> Priority {
 /// Sets a priority as `xcli hint` does.
 fn hint_priority(fixture: &mut Fixture, client: u32, queue: Option<u64>, number: i64) -> Result<(), String> {
     let of = Target { pid: Some(Pid(100 + client)), queue: queue.map(QueueId) };
-    let result = fixture.core.hint(of, &[HintUpdate::Priority(priority(number))], fixture.now());
+    let result = fixture.core.hint(&root(), of, &[HintUpdate::Priority(priority(number))], fixture.now());
     fixture.step();
     result.map_err(|refusal| refusal.to_string())
 }
@@ -197,7 +197,7 @@ fn ignored_queue_runs_with_its_process() {
     fixture.step();
     hint_priority(&mut fixture, 0, Some(2), -256).unwrap();
     let seen = |fixture: &Fixture| {
-        let client = fixture.core.clients().next().unwrap();
+        let client = fixture.core.clients(&root()).next().unwrap();
         let seen = |queue: &Queue| (queue.state, queue.is_held(), queue.is_disregarded());
         client.queues.iter().map(seen).collect::<Vec<_>>()
     };
@@ -217,7 +217,7 @@ fn nice_values_are_read_only_for_policies_that_use_them() {
     assert!(!fixture.core.reads_nice());
     fixture.core.set_nice(fixture.clients[1], -7);
     fixture.step();
-    assert_eq!(fixture.core.clients().map(|client| client.hints.nice).collect::<Vec<_>>(), [0, -7]);
+    assert_eq!(fixture.core.clients(&root()).map(|client| client.hints.nice).collect::<Vec<_>>(), [0, -7]);
     let chpf = Choice::new(registry::find(PolicyKind::Chpf).unwrap());
     fixture.core.set_policy(Some(DeviceId(7)), chpf).unwrap();
     assert!(fixture.core.reads_nice());
@@ -228,7 +228,8 @@ fn nice_values_are_read_only_for_policies_that_use_them() {
 #[test]
 fn time_of_the_last_change_is_kept() {
     let mut fixture = two();
-    let since = |fixture: &Fixture| fixture.core.clients().map(|client| client.since).collect::<Vec<_>>();
+    let since =
+        |fixture: &Fixture| fixture.core.clients(&root()).map(|client| client.since).collect::<Vec<_>>();
     let begin = fixture.now();
     assert_eq!(since(&fixture), [begin; 2]);
     fixture.pass(Duration::from_millis(10), |_| {});
@@ -267,7 +268,7 @@ fn single_client_with_a_cap_is_suspended() {
     let cap = |fixture: &mut Fixture, percent: Option<i64>| {
         let of = Target { pid: Some(Pid(100)), queue: None };
         let cap = percent.map(|percent| percent.try_into().unwrap());
-        fixture.core.hint(of, &[HintUpdate::Cap(cap)], fixture.now()).unwrap();
+        fixture.core.hint(&root(), of, &[HintUpdate::Cap(cap)], fixture.now()).unwrap();
         fixture.step();
     };
     cap(&mut fixture, Some(30));

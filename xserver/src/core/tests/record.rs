@@ -65,7 +65,7 @@ fn clients_that_come_and_go_are_recorded_with_the_next_step() {
     let mut fixture = recording();
     let _ = taken(&mut fixture);
     let page = PageOfWorld { world: fixture.world.clone(), page: Rc::new(FakePage::default()) };
-    let client = fixture.core.join(Pid(7), "c".to_owned(), page);
+    let client = fixture.core.join(newcomer(7, "c"), page);
     fixture.core.leave(fixture.clients[0]);
     fixture.world.now.set(fixture.now().0 + 5);
     let now = fixture.now().0;

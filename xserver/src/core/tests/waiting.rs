@@ -12,7 +12,7 @@ fn after(fixture: &mut Fixture, nanos: u64) {
 }
 
 fn waiting(fixture: &Fixture, client: usize) -> Waiting {
-    fixture.core.clients().nth(client).unwrap().waiting.unwrap()
+    fixture.core.clients(&root()).nth(client).unwrap().waiting.unwrap()
 }
 
 /// Two clients without guard, of which the first is suspended.

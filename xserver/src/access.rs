@@ -1,0 +1,290 @@
+//! Who may do what.
+//!
+//! A server of one user accepts this user and root, and both may do everything. A server for all users accepts everybody
+//! and has rules: a user sees and changes the own programs only, and their priority has a limit.
+
+use host::user::is_same;
+use protocol::bounds::Priority;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What the kernel says about the process at the other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Its user.
+    pub uid: u32,
+    /// Its group and supplementary groups.
+    pub groups: Vec<u32>,
+    /// Its control group; none if that is unknown.
+    pub cgroup: Option<String>,
+    /// The socket by which it came.
+    pub socket: Arc<Path>,
+}
+
+/// What a process may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The name of the rule.
+    pub rule: Arc<str>,
+    /// The highest priority of its queues.
+    pub max_priority: Priority,
+    /// True if it may see and change everything.
+    pub administers: bool,
+    /// The socket, if that has a limit of its own: whoever comes by it sees only what came by it as well.
+    pub within: Option<Arc<Path>>,
+}
+
+/// A person who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asker {
+    /// The user.
+    pub uid: u32,
+    /// What the user may do.
+    pub grant: Grant,
+}
+
+impl Asker {
+    /// Returns true if the person may see and change a program of this user with this grant.
+    pub fn reaches(&self, uid: u32, grant: &Grant) -> bool {
+        self.grant.reaches(self.uid, uid, grant)
+    }
+
+    /// Returns true if both persons see the same.
+    pub fn sees_the_same_as(&self, other: &Self) -> bool {
+        let (one, two) = (&self.grant, &other.grant);
+        one.administers && two.administers || self.uid == other.uid && one == two
+    }
+}
+
+/// A rule of the configuration. Each list is a condition unless it is empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Users.
+    pub users: Vec<u32>,
+    /// Groups.
+    pub groups: Vec<u32>,
+    /// Sockets.
+    pub sockets: Vec<PathBuf>,
+    /// Patterns of control groups.
+    pub cgroups: Vec<String>,
+    /// False if the programs are refused.
+    pub connects: bool,
+    /// The highest priority.
+    pub max_priority: Priority,
+    /// True if the user may see and change everything.
+    pub administers: bool,
+}
+
+/// The rules of a server for all users.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    all: Vec<Rule>,
+    /// The highest priority by socket.
+    caps: BTreeMap<PathBuf, Priority>,
+}
+
+/// The rights in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// The server of this user.
+    Own(u32),
+    /// The server for all users.
+    Shared(Rules),
+}
+
+impl Access {
+    /// Returns what a process may do.
+    ///
+    /// # Errors
+    /// It may not connect. The text says why.
+    pub fn judge(&self, who: &Identity) -> Result<Grant, String> {
+        match self {
+            Self::Own(own) if who.uid == 0 || is_same(*own, who.uid) => Ok(Grant::all("the server's user")),
+            // All users that this namespace does not map have the same number.
+            Self::Own(own) if who.uid == *own => {
+                Err("this server's user namespace does not map your user".to_owned())
+            }
+            Self::Own(own) => Err(format!("this server belongs to user {own}, not to user {}", who.uid)),
+            Self::Shared(rules) => rules.judge(who),
+        }
+    }
+
+    /// Returns true if the server is for all users.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+}
+
+impl Grant {
+    fn all(rule: &str) -> Self {
+        Self { rule: rule.into(), max_priority: Priority::MAX, administers: true, within: None }
+    }
+
+    /// Returns true if a user with this grant may see and change a program of a user with that grant.
+    pub fn reaches(&self, own: u32, other: u32, theirs: &Self) -> bool {
+        let is_inside = self.within.is_none() || self.within == theirs.within;
+        self.administers || is_inside && is_same(own, other)
+    }
+}
+
+impl Rules {
+    /// The rules in their order, and the highest priority of the programs that come by some sockets.
+    pub fn new(all: Vec<Rule>, caps: BTreeMap<PathBuf, Priority>) -> Self {
+        Self { all, caps }
+    }
+
+    fn judge(&self, who: &Identity) -> Result<Grant, String> {
+        let cap = self.caps.get(&*who.socket).copied().unwrap_or(Priority::MAX);
+        // A cap is for whoever is behind the socket: also for root of a container that maps it to root here.
+        let is_free = cap == Priority::MAX;
+        if who.uid == 0 && is_free {
+            return Ok(Grant::all("root"));
+        }
+        let within = (!is_free).then(|| who.socket.clone());
+        let Some(rule) = self.all.iter().find(|rule| rule.holds_for(who)) else {
+            let max_priority = cap.min(Priority::DEFAULT);
+            return Ok(Grant { rule: "default".into(), max_priority, administers: false, within });
+        };
+        if !rule.connects {
+            return Err(format!(
+                "the rule {:?} of this server's configuration refuses your program",
+                rule.name
+            ));
+        }
+        Ok(Grant {
+            rule: rule.name.clone(),
+            max_priority: cap.min(rule.max_priority),
+            administers: rule.administers && is_free,
+            within,
+        })
+    }
+}
+
+impl Rule {
+    fn holds_for(&self, who: &Identity) -> bool {
+        let groups = || self.groups.iter().any(|group| who.groups.contains(group));
+        let cgroups = || {
+            let own = who.cgroup.as_deref();
+            own.is_some_and(|own| self.cgroups.iter().any(|pattern| matches(pattern, own)))
+        };
+        (self.users.is_empty() || self.users.iter().any(|user| is_same(*user, who.uid)))
+            && (self.groups.is_empty() || groups())
+            && (self.sockets.is_empty() || self.sockets.iter().any(|path| **path == *who.socket))
+            && (self.cgroups.is_empty() || cgroups())
+    }
+}
+
+/// Returns true if a text matches a pattern, in which `*` stands for any text.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut left) = text.strip_prefix(start) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let end = parts.pop().unwrap_or_default();
+    for part in parts {
+        match left.find(part) {
+            Some(at) => left = &left[at + part.len()..],
+            None => return false,
+        }
+    }
+    left.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(uid: u32, groups: &[u32], cgroup: &str, socket: &str) -> Identity {
+        let cgroup = (!cgroup.is_empty()).then(|| cgroup.to_owned());
+        Identity { uid, groups: groups.to_vec(), cgroup, socket: Path::new(socket).into() }
+    }
+
+    fn rule(name: &str, max_priority: i64) -> Rule {
+        Rule {
+            name: name.into(),
+            users: Vec::new(),
+            groups: Vec::new(),
+            sockets: Vec::new(),
+            cgroups: Vec::new(),
+            connects: true,
+            max_priority: Priority::try_from(max_priority).unwrap(),
+            administers: false,
+        }
+    }
+
+    #[test]
+    fn server_of_one_user_accepts_this_user_and_root() {
+        let judge = |own, uid| Access::Own(own).judge(&who(uid, &[], "", "/s"));
+        for (own, uid) in [(1000, 1000), (1000, 0), (0, 0)] {
+            assert!(judge(own, uid).unwrap().administers);
+        }
+        assert_eq!(judge(1000, 1001).unwrap_err(), "this server belongs to user 1000, not to user 1001");
+        assert!(judge(0, 1000).is_err());
+    }
+
+    #[test]
+    fn first_rule_whose_conditions_hold_counts() {
+        let all = vec![
+            Rule { connects: false, ..Rule { users: vec![66], ..rule("banned", 0) } },
+            Rule { administers: true, groups: vec![4], ..rule("operators", 255) },
+            Rule { users: vec![7, 8], cgroups: vec!["/serve/*".to_owned()], ..rule("serving", 100) },
+            Rule { users: vec![7], ..rule("seven", 5) },
+            Rule { sockets: vec!["/batch".into()], ..rule("batch", -1) },
+        ];
+        let access = Access::Shared(Rules::new(all, BTreeMap::new()));
+        let judge = |who: Identity| {
+            access
+                .judge(&who)
+                .map(|grant| (grant.rule.to_string(), grant.max_priority.get(), grant.administers))
+        };
+        let granted = |name: &str, priority, administers| Ok((name.to_owned(), priority, administers));
+        assert_eq!(judge(who(0, &[], "", "/s")), granted("root", 255, true));
+        assert_eq!(judge(who(7, &[], "/serve/a", "/s")), granted("serving", 100, false));
+        assert_eq!(judge(who(7, &[], "/other", "/s")), granted("seven", 5, false));
+        assert_eq!(judge(who(7, &[], "", "/s")), granted("seven", 5, false), "the control group is unknown");
+        assert_eq!(judge(who(8, &[], "", "/batch")), granted("batch", -1, false));
+        assert_eq!(judge(who(8, &[], "", "/s")), granted("default", 0, false));
+        assert_eq!(judge(who(9, &[3, 4], "", "/batch")), granted("operators", 255, true));
+        assert!(judge(who(66, &[4], "", "/s")).unwrap_err().contains("\"banned\""));
+    }
+
+    #[test]
+    fn cap_of_a_socket_is_for_everybody_behind_it() {
+        let all = vec![Rule { administers: true, users: vec![7], ..rule("seven", 255) }];
+        let cap = Priority::try_from(-5).unwrap();
+        let rules = Rules::new(all, [("/capped".into(), cap)].into());
+        for uid in [0, 7, 9] {
+            let grant = rules.judge(&who(uid, &[], "", "/capped")).unwrap();
+            assert_eq!((grant.max_priority, grant.administers), (cap, false), "{uid}");
+        }
+        assert!(rules.judge(&who(7, &[], "", "/s")).unwrap().administers);
+        // Whoever is behind it sees nothing of the same user outside.
+        let judge = |uid, socket| rules.judge(&who(uid, &[], "", socket)).unwrap();
+        let (inside, outside) = (judge(9, "/capped"), judge(9, "/s"));
+        assert!(inside.reaches(9, 9, &inside) && outside.reaches(9, 9, &inside));
+        assert!(!inside.reaches(9, 9, &outside) && !inside.reaches(9, 8, &inside));
+        assert!(!judge(0, "/capped").reaches(0, 0, &judge(0, "/s")) && judge(0, "/s").reaches(0, 9, &inside));
+    }
+
+    #[test]
+    fn star_stands_for_any_text() {
+        for (pattern, text, expected) in [
+            ("/a", "/a", true),
+            ("/a", "/ab", false),
+            ("/a*", "/ab", true),
+            ("*", "", true),
+            ("*b", "/ab", true),
+            ("*b", "/abc", false),
+            ("/a*c*e", "/abcde", true),
+            ("/a*c*e", "/abde", false),
+            ("/a*a", "/a", false),
+            ("/a**e", "/ae", true),
+            ("a*ab", "aab", true),
+            ("a*ab", "abab", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+}

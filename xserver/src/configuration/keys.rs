@@ -1,0 +1,127 @@
+//! The tables of the configuration file. Each key has one row, from which the type that reads it, its default and its
+//! documentation are made.
+
+use protocol::bounds::Priority;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// A table of the file.
+#[derive(Debug, Clone, Copy)]
+pub struct Table {
+    /// Its header, such as `[limits]`; `[[rule]]` can appear several times.
+    pub header: &'static str,
+    /// What it is about.
+    pub meaning: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key],
+}
+
+/// A key of a table.
+#[derive(Debug, Clone, Copy)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// The accepted values.
+    pub values: &'static str,
+    /// The value if the key is missing, as TOML.
+    pub default: &'static str,
+    /// Its effect.
+    pub meaning: &'static str,
+}
+
+/// A user or a group, by name or by number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a name or a number")]
+pub enum Account {
+    /// The number.
+    Number(u32),
+    /// The name.
+    Name(String),
+}
+
+macro_rules! tables {
+    ($($name:ident $header:literal $about:literal {
+        $($key:ident: $type:ty = $default:expr, $shown:literal, $values:literal, $meaning:literal;)*
+    })*) => {
+        $(
+            #[doc = $about]
+            #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields, default)]
+            pub struct $name {
+                $(#[doc = $meaning] pub $key: $type,)*
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($key: $default,)* }
+                }
+            }
+        )*
+
+        /// All tables, in the order of the documentation.
+        pub const TABLES: &[Table] = &[$(Table {
+            header: $header,
+            meaning: $about,
+            keys: &[$(Key { name: stringify!($key), values: $values, default: $shown, meaning: $meaning },)*],
+        },)*];
+    };
+}
+
+tables! {
+    ServerTable "[server]" "The server as a whole." {
+        starvation_ms: u64 = 10_000, "10000", "milliseconds, 0 for never",
+            "A program that has waited for this long runs for a moment, whatever its priority. Counts under the policies by \
+             priority. A program says itself when its commands are complete, so without a limit one that lies keeps the device.";
+    }
+    PolicyTable "[policy]" "The policy of all devices. The command line of `xserver` is older than the file; `xcli policy set` is newer." {
+        name: String = "HPF".to_owned(), "\"HPF\"", "a name of `xcli policy list`", "The policy.";
+        parameters: BTreeMap<String, f64> = BTreeMap::new(), "{}", "names and numbers of `xcli policy list`",
+            "Its parameters, such as `{ share-percent = 50 }`. Those that are missing have their defaults.";
+    }
+    DeviceTable "[[device]]" "A device with its own policy." {
+        gpu: u32 = 0, "0", "the KFD id of the device, as `xcli list` shows it", "The device.";
+        policy: String = "HPF".to_owned(), "\"HPF\"", "a name of `xcli policy list`", "Its policy.";
+        parameters: BTreeMap<String, f64> = BTreeMap::new(), "{}", "names and numbers of `xcli policy list`",
+            "The parameters of the policy.";
+    }
+    ListenTable "[[listen]]" "A further socket, for example one that is mounted into a container." {
+        path: PathBuf = PathBuf::new(), "\"\"", "an absolute path of at most 107 bytes", "The socket. The server creates its directory if it is missing.";
+        mode: String = "0666".to_owned(), "\"0666\"", "an octal number", "The permissions of the socket's file. Who may not write to it cannot connect.";
+        max_priority: Priority = Priority::MAX, "255", "-255 to 255",
+            "No program that comes by this socket has a higher priority, whatever its rule permits. Nobody who comes by it \
+             administers the server unless this is 255.";
+    }
+    RuleTable "[[rule]]" "What some programs may do. The first rule counts whose conditions all hold; a condition that is empty holds. For a program without a rule the priority is at most 0." {
+        name: String = String::new(), "\"\"", "a text", "The name of the rule, which messages and `xcli list --json` show.";
+        users: Vec<Account> = Vec::new(), "[]", "names or numbers", "Condition: the user of the program is one of these.";
+        groups: Vec<Account> = Vec::new(), "[]", "names or numbers", "Condition: the program is in one of these groups.";
+        listen: Vec<PathBuf> = Vec::new(), "[]", "paths", "Condition: the program came by one of these sockets.";
+        cgroups: Vec<String> = Vec::new(), "[]", "patterns with `*`",
+            "Condition: the control group of the program matches one of these, such as `/system.slice/docker-*`.";
+        connect: bool = true, "true", "true, false", "False refuses the programs: they run unscheduled.";
+        max_priority: Priority = Priority::DEFAULT, "0", "-255 to 255", "The highest priority that the program and its user can set.";
+        administer: bool = false, "false", "true, false",
+            "True lets the user see and change everything: all programs, the policy, `xcli off`, `xcli reload`. Root always may.";
+    }
+    LimitsTable "[limits]" "How much one program or one user can take. Root has no limit for a user." {
+        connections_per_process: usize = 64, "64", "1 to 1,024", "Connections of one process, of `xcli` included.";
+        connections_per_user: usize = 512, "512", "1 to 1,024", "Connections of one user. The server has 1,024, of which the last 32 are root's.";
+        queues_per_user: usize = 32_768, "32768", "1 to 65,536",
+            "Queues of one user; the server has 65,536, and a process 4,096. A program with one queue more runs unscheduled.";
+        devices_per_process: usize = 64, "64", "1 to 256", "Devices on which one process has queues; the server has 256.";
+    }
+}
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[expect(missing_docs, reason = "the fields are named after the tables")]
+pub struct File {
+    pub server: ServerTable,
+    pub policy: PolicyTable,
+    pub device: Vec<DeviceTable>,
+    pub listen: Vec<ListenTable>,
+    pub rule: Vec<RuleTable>,
+    pub limits: LimitsTable,
+}

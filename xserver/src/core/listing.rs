@@ -1,0 +1,112 @@
+//! The list of clients for users, who see what they may see.
+
+use super::{ClientPage, Core};
+use crate::access::{Asker, Grant};
+use protocol::codes::PreemptLevel;
+use protocol::control::{Client, Owner, Preemption, Queue, QueueState};
+use protocol::ids::{ClientId, DeviceId, Pid};
+use protocol::operation::{Permit, Reason};
+use protocol::slow::SlowPath;
+use protocol::status::Activity;
+use std::collections::BTreeSet;
+
+impl<P: ClientPage> Core<P> {
+    /// The clients that this person may see and their pages, in order of connection.
+    pub fn pages_for(&self, asker: &Asker) -> impl Iterator<Item = (ClientId, &P)> {
+        let all = self.clients.iter().zip(self.gangs());
+        all.filter(|(state, gang)| asker.reaches(gang.uid, &state.grant))
+            .map(|(state, _)| (state.client, &state.page))
+    }
+
+    /// The devices on which clients that this person may see have queues, sorted.
+    pub fn devices_for(&self, asker: &Asker) -> Vec<DeviceId> {
+        let all = self.clients.iter().zip(self.gangs());
+        let seen = all.filter(|(state, gang)| asker.reaches(gang.uid, &state.grant));
+        let devices: BTreeSet<_> =
+            seen.flat_map(|(_, gang)| gang.queues.iter()).map(|queue| queue.device).collect();
+        devices.into_iter().collect()
+    }
+
+    /// The list of clients as of the last step, as this person may see it. The caller sets `fresh` and `owner`.
+    pub fn clients(&self, asker: &Asker) -> impl Iterator<Item = Client> {
+        let all = || {
+            let all = self.clients.iter().zip(self.gangs());
+            all.filter(|(state, gang)| asker.reaches(gang.uid, &state.grant))
+        };
+        let mut seen: BTreeSet<Pid> = all().map(|(_, gang)| gang.pid).collect();
+        // A process can have clients of several users.
+        for (state, gang) in self.clients.iter().zip(self.gangs()) {
+            if !asker.reaches(gang.uid, &state.grant) {
+                seen.remove(&gang.pid);
+            }
+        }
+        all().map(move |(state, gang)| {
+            let permit = hide_rivals(state.permit, &seen);
+            Client {
+                client: state.client,
+                pid: gang.pid,
+                name: state.name.clone(),
+                owner: None,
+                hints: gang.hints,
+                permit,
+                since: state.since.unwrap_or_default(),
+                reason: policies::explain(&permit.reason),
+                yielded: state.yielded,
+                fresh: false,
+                waiting: Some(state.waiting.show(self.waiting_added)),
+                preemption: Preemption {
+                    in_force: state.in_force,
+                    how: state.how.clone(),
+                    ..state.page.preemption()
+                },
+                slow_path: SlowPath::ALL
+                    .iter()
+                    .map(|reason| (reason.name().to_owned(), state.page.slow_path(*reason)))
+                    .filter(|(_, count)| *count != 0)
+                    .collect(),
+                queues: state
+                    .slots
+                    .iter()
+                    .zip(gang.queues.iter())
+                    .map(|(slot, status)| {
+                        // The permission applies to the process, which does not see priorities of `xcli hint`.
+                        let runs = state.permit.run && !slot.is_held();
+                        let queue_state = match (slot.activity, runs) {
+                            (Activity::Idle { .. }, _) => QueueState::Idle,
+                            (Activity::Ready { .. }, true) => QueueState::Running,
+                            (Activity::Ready { .. }, false) => QueueState::Suspended,
+                        };
+                        let counts = state.page.counts(slot.index);
+                        let status =
+                            protocol::status::QueueStatus { activity: slot.activity, counts, ..*status };
+                        // The level in force is the requested one or higher: without draining, level 2 is level
+                        // 3.
+                        let in_force = match status.level {
+                            PreemptLevel::Block => PreemptLevel::Block,
+                            _ => state.in_force,
+                        };
+                        Queue { status, in_force, state: queue_state, own_priority: Some(slot.own_priority) }
+                    })
+                    .collect(),
+            }
+        })
+    }
+
+    /// The user of a client, and what the user may do.
+    pub fn owner(&self, client: ClientId) -> Option<Owner> {
+        let index = self.find(client)?;
+        let Grant { rule, max_priority, .. } = &self.clients[index].grant;
+        let uid = self.gangs()[index].uid;
+        Some(Owner { uid, rule: rule.to_string(), max_priority: *max_priority, cgroup: None })
+    }
+}
+
+/// Returns a permission that names no process but these.
+fn hide_rivals(permit: Permit, seen: &BTreeSet<Pid>) -> Permit {
+    match permit.reason {
+        Reason::Outranked { by, own } if !seen.contains(&by.pid) => {
+            Permit { reason: Reason::OutrankedByOthers { device: by.device, own }, ..permit }
+        }
+        _ => permit,
+    }
+}

@@ -1,0 +1,69 @@
+//! What the programs and users of a server for all users may do, and how that changes.
+
+use super::{ClientPage, Core, gangs};
+use crate::access::{Asker, Grant};
+use crate::configuration::Configuration;
+use crate::error::Refusal;
+use crate::limits::DEVICES;
+use protocol::event::Event;
+use protocol::hint::Hint;
+use protocol::ids::ClientId;
+use std::collections::BTreeSet;
+
+impl<P: ClientPage> Core<P> {
+    /// Sets what the programs of a client may do. Priorities above the new limit fall to it, and those that the old limit
+    /// kept low rise.
+    pub fn set_grant(&mut self, client: ClientId, grant: Grant) {
+        let Some(index) = self.find(client) else { return };
+        let (state, gang) = (&mut self.clients[index], &mut gangs(&mut self.status)[index]);
+        let before = std::mem::replace(&mut state.grant, grant);
+        for slot in &state.slots {
+            let Some(queue) = gang.queues.iter().find(|queue| queue.queue == slot.queue) else { continue };
+            // Somebody else has set another priority.
+            let is_own = queue.priority == slot.own_priority.min(before.max_priority);
+            let priority = if is_own { slot.own_priority } else { queue.priority };
+            let priority = priority.min(state.grant.max_priority);
+            // The gang and the slots have the same queues.
+            let _ = gang.queues.apply(&Event::Hint(Hint::Priority { queue: slot.queue, priority }));
+        }
+    }
+
+    /// Refuses what only administrators may do.
+    ///
+    /// # Errors
+    /// The person is none.
+    pub fn check_administers(asker: &Asker) -> Result<(), Refusal> {
+        if asker.grant.administers {
+            return Ok(());
+        }
+        Err(Refusal::NotAdministrator { rule: asker.grant.rule.to_string() })
+    }
+
+    /// Follows a configuration, after another one if there was one. What the configuration says about a policy counts only
+    /// if that has changed: a person may have chosen another policy since then.
+    ///
+    /// # Errors
+    /// Too many devices have their own policies. Nothing has changed.
+    pub fn follow(&mut self, before: Option<&Configuration>, now: &Configuration) -> Result<(), Refusal> {
+        let old =
+            |device| before?.devices.iter().find(|(other, _)| *other == device).map(|(_, choice)| choice);
+        let changed = || now.devices.iter().filter(|(device, choice)| old(*device) != Some(choice));
+        let own = self.choices().filter_map(|(device, _)| device);
+        let all: BTreeSet<_> = own.chain(changed().map(|(device, _)| *device)).collect();
+        if all.len() > DEVICES {
+            return Err(Refusal::TooManyPolicies(DEVICES));
+        }
+        let gone = before.iter().flat_map(|before| &before.devices).map(|(device, _)| *device);
+        for device in gone.filter(|device| now.devices.iter().all(|(other, _)| other != device)) {
+            self.reset_policy(device);
+        }
+        for (device, choice) in changed() {
+            self.set_policy(Some(*device), choice.clone())?;
+        }
+        if before.is_none_or(|before| before.policy != now.policy) {
+            self.set_policy(None, now.policy.clone())?;
+        }
+        self.engine.set_starvation_limit(now.starvation);
+        Ok(())
+    }
+}

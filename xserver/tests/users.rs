@@ -1,0 +1,238 @@
+//! The server for all users: who may connect, see and change what. Needs root, to become other users.
+
+mod support;
+
+use protocol::bounds::{Priority, Timeslice};
+use protocol::control::{ConfigOrigin, HintUpdate, PolicyOrder, Reply, Request, Target};
+use protocol::frame::{Decoder, REPLY_LIMIT};
+use protocol::ids::{DeviceId, Pid};
+use protocol::message::ToClient;
+use protocol::operation::Reason;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use support::{Client, Running, ask, ask_on, connect_as, is_closed, wait_for};
+
+const ALICE: u32 = 40_001;
+const BOB: u32 = 40_002;
+const OPERATOR: u32 = 40_003;
+const OPERATORS: u32 = 50_001;
+
+const CONFIGURATION: &str = r#"
+    [policy]
+    name = "HPF"
+    [[listen]]
+    path = "DIR/box.sock"
+    max_priority = -1
+    [[rule]]
+    name = "serving"
+    users = [40001]
+    max_priority = 100
+    [[rule]]
+    name = "operators"
+    groups = [50001]
+    max_priority = 255
+    administer = true
+    [[rule]]
+    name = "banned"
+    users = [40009]
+    connect = false
+"#;
+
+fn client_of(uid: u32, path: &Path, priority: i64) -> Client {
+    let client = Client::on(connect_as(uid, uid, path).into(), &format!("of-{uid}"));
+    client.create(1, 0, 1, priority);
+    client
+}
+
+fn ask_as(uid: u32, path: &Path, request: &Request) -> Reply {
+    ask_on(&mut connect_as(uid, uid, path), request)
+}
+
+/// The names and priorities of the programs that a user sees.
+fn seen(mut socket: UnixStream) -> Vec<(String, i32)> {
+    let Reply::List(list) = ask_on(&mut socket, &Request::List) else { panic!("no list") };
+    let first =
+        |client: &protocol::control::Client| client.queues.first().map(|queue| queue.status.priority.get());
+    list.clients.iter().map(|client| (client.name.clone(), first(client).unwrap_or(i32::MIN))).collect()
+}
+
+fn error(reply: Reply) -> String {
+    match reply {
+        Reply::Error(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The reason of a refused connection.
+fn refusal(mut socket: UnixStream) -> String {
+    let mut bytes = Vec::new();
+    socket.read_to_end(&mut bytes).unwrap();
+    let mut decoder = Decoder::new(REPLY_LIMIT);
+    decoder.push(&bytes);
+    match ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap() {
+        ToClient::Refused { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn users_have_the_priorities_of_their_rules_and_see_their_own_programs() {
+    let (server, _) = Running::shared(CONFIGURATION);
+    let boxed = server.path.with_file_name("box.sock");
+    let mut alice = client_of(ALICE, &server.path, 200);
+    let mut bob = client_of(BOB, &server.path, 200);
+    let _inside = client_of(ALICE, &boxed, 50);
+    let _root_inside = client_of(0, &boxed, 50);
+    wait_for("all queues are known", || {
+        seen(connect_as(0, 0, &server.path)).iter().all(|(_, priority)| *priority > -300)
+    });
+    let named = |uid: u32, priority| (format!("of-{uid}"), priority);
+    let all = [named(ALICE, 100), named(BOB, 0), named(ALICE, -1), named(0, -1)];
+    assert_eq!(seen(connect_as(0, 0, &server.path)), all);
+    assert_eq!(seen(connect_as(OPERATOR, OPERATORS, &server.path)), all);
+    assert_eq!(seen(connect_as(ALICE, ALICE, &server.path)), [all[0].clone(), all[2].clone()]);
+    assert_eq!(seen(connect_as(BOB, BOB, &server.path)), [all[1].clone()]);
+    assert_eq!(seen(connect_as(ALICE, ALICE, &boxed)), [all[2].clone()]);
+    // Neither root nor an administrator of a container reaches what is outside.
+    assert_eq!(seen(connect_as(0, 0, &boxed)), [all[3].clone()]);
+    assert_eq!(seen(connect_as(OPERATOR, OPERATORS, &boxed)), []);
+    let Reply::List(list) = ask_as(BOB, &server.path, &Request::List) else { panic!("no list") };
+    let owner = list.clients[0].owner.as_ref().unwrap();
+    assert_eq!((owner.uid, owner.rule.as_str(), owner.max_priority), (BOB, "default", Priority::DEFAULT));
+    assert!(list.partial && list.clients[0].owner.as_ref().unwrap().cgroup.is_some());
+    // The higher priority of the other user counts, and is not shown.
+    alice.ready(0);
+    bob.ready(0);
+    wait_for("the lower program is suspended", || !bob.runs() && alice.runs());
+    let Reply::List(list) = ask_as(BOB, &server.path, &Request::List) else { panic!("no list") };
+    assert!(
+        matches!(list.clients[0].permit.reason, Reason::OutrankedByOthers { device: DeviceId(1), .. }),
+        "{list:?}"
+    );
+    let shown = serde_json::to_string(&list).unwrap();
+    assert!(!shown.contains(&format!("of-{ALICE}")) && !shown.contains("\"priority\":100"), "{shown}");
+}
+
+#[test]
+fn only_administrators_change_what_concerns_all() {
+    let (server, _) = Running::shared(CONFIGURATION);
+    let boxed = server.path.with_file_name("box.sock");
+    let policy = PolicyOrder { policy: "FAIR".to_owned(), values: [].into(), device: None };
+    let slice = [HintUpdate::Timeslice(Timeslice::DEFAULT)];
+    let requests = [
+        Request::Off,
+        Request::On,
+        Request::SetPolicy(policy),
+        Request::ResetPolicy { device: DeviceId(1) },
+        Request::Hint { of: Target::default(), said: slice.to_vec() },
+        Request::Config,
+    ];
+    for request in &requests {
+        for socket in [connect_as(ALICE, ALICE, &server.path), connect_as(0, 0, &boxed)] {
+            let mut socket = socket;
+            let why = error(ask_on(&mut socket, request));
+            assert!(
+                why.starts_with("only an administrator of this server can do that"),
+                "{request:?}: {why}"
+            );
+        }
+        let reply = ask_on(&mut connect_as(OPERATOR, OPERATORS, &server.path), request);
+        assert!(!matches!(reply, Reply::Error(_)), "{request:?}: {reply:?}");
+        assert!(!matches!(ask(&server.path, request), Reply::Error(_)), "{request:?}");
+    }
+    // Processes outside a container cannot be suspended from it.
+    let hold = Request::Hold { pid: Pid(1), queues: Vec::new() };
+    assert!(error(ask_on(&mut connect_as(0, 0, &boxed), &hold)).contains("only an administrator"));
+    // The policies are told without what they have counted for others.
+    let Reply::Policies(policies) = ask_as(ALICE, &server.path, &Request::Policies) else {
+        panic!("no policies")
+    };
+    assert!(policies.in_force.iter().all(|policy| policy.counted.is_empty()) && policies.devices.is_empty());
+    assert!(refusal(connect_as(40_009, 40_009, &server.path)).contains("the rule \"banned\""));
+}
+
+#[test]
+fn a_user_changes_the_own_programs_within_the_limit() {
+    let (server, _) = Running::shared(CONFIGURATION);
+    let _alice = client_of(ALICE, &server.path, 0);
+    wait_for("the queue is known", || seen(connect_as(0, 0, &server.path)) == [(format!("of-{ALICE}"), 0)]);
+    let hint = |priority: i64| {
+        let of = Target { pid: Some(Pid(std::process::id())), queue: None };
+        Request::Hint { of, said: vec![HintUpdate::Priority(Priority::try_from(priority).unwrap())] }
+    };
+    assert_eq!(ask_as(ALICE, &server.path, &hint(100)), Reply::Done);
+    let why = error(ask_as(ALICE, &server.path, &hint(101)));
+    assert!(why.contains("priority 101 is above 100") && why.contains("\"serving\""), "{why}");
+    let why = error(ask_as(BOB, &server.path, &hint(-5)));
+    assert_eq!(why, format!("process {} is not connected", std::process::id()));
+    assert_eq!(seen(connect_as(0, 0, &server.path)), [(format!("of-{ALICE}"), 100)]);
+}
+
+#[test]
+fn configuration_is_read_again_as_a_whole_or_not_at_all() {
+    let (server, file) = Running::shared(CONFIGURATION);
+    let _alice = client_of(ALICE, &server.path, 200);
+    let bob = client_of(BOB, &server.path, -3);
+    let priorities = || seen(connect_as(0, 0, &server.path)).iter().map(|one| one.1).collect::<Vec<_>>();
+    wait_for("both queues are known", || priorities() == [100, -3]);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mistakes = [
+        ("max_priority = 100", "max_priority = 1000", "line 10: "),
+        ("name = \"HPF\"", "name = \"FIFO\"", "no policy \"FIFO\""),
+        ("box.sock", "other.sock", "needs a new start of the server"),
+    ];
+    for (from, to, what) in mistakes {
+        std::fs::write(&file, text.replace(from, to).replace("users = [40001]", "users = []")).unwrap();
+        let why = error(ask(&server.path, &Request::Reload));
+        assert!(why.starts_with("the configuration has not changed: ") && why.contains(what), "{why}");
+        assert_eq!(priorities(), [100, -3]);
+    }
+    let new = text
+        .replace("max_priority = 100", "max_priority = 7")
+        .replace("40009", "40002")
+        .replace("HPF", "FAIR");
+    std::fs::write(&file, new).unwrap();
+    assert_eq!(ask(&server.path, &Request::Reload), Reply::Done);
+    wait_for("a client that may not connect any more is disconnected", || is_closed(&bob.socket));
+    assert_eq!(priorities(), [7]);
+    // What a person has said stays until the file says something else.
+    let Reply::Config(before) = ask(&server.path, &Request::Config) else { panic!("no configuration") };
+    let key = |config: &protocol::control::ConfigInForce, name: &str| {
+        config.keys.iter().find(|key| key.name == name).map(|key| (key.value.clone(), key.from)).unwrap()
+    };
+    assert_eq!(before.file.as_deref(), Some(&*file));
+    assert_eq!(key(&before, "policy.name"), ("\"FAIR\"".to_owned(), ConfigOrigin::File));
+    assert_eq!(key(&before, "rule[0].max_priority"), ("7".to_owned(), ConfigOrigin::File));
+    assert_eq!(key(&before, "limits.queues_per_user"), ("32768".to_owned(), ConfigOrigin::Default));
+    let policy = PolicyOrder { policy: "EDF".to_owned(), values: [].into(), device: None };
+    assert_eq!(ask(&server.path, &Request::SetPolicy(policy)), Reply::Done);
+    assert_eq!(ask(&server.path, &Request::Reload), Reply::Done);
+    let Reply::Config(after) = ask(&server.path, &Request::Config) else { panic!("no configuration") };
+    assert_eq!(key(&after, "policy.name"), ("\"EDF\"".to_owned(), ConfigOrigin::Request));
+}
+
+#[test]
+fn server_of_one_user_has_no_configuration() {
+    let server = Running::new();
+    assert!(error(ask(&server.path, &Request::Reload)).contains("no configuration file"));
+    let Reply::Config(config) = ask(&server.path, &Request::Config) else { panic!("no configuration") };
+    assert!(config.file.is_none() && config.keys.is_empty());
+}
+
+#[test]
+fn one_user_cannot_take_all_connections() {
+    let (server, _) =
+        Running::shared("[limits]\nconnections_per_process = 1024\nconnections_per_user = 20\n");
+    let mut all: Vec<_> = (0..20).map(|_| connect_as(BOB, BOB, &server.path)).collect();
+    let why = refusal(connect_as(BOB, BOB, &server.path));
+    assert_eq!(why, format!("user {BOB} has 20 connections, which is the maximum for one user"));
+    assert!(matches!(ask_as(ALICE, &server.path, &Request::List), Reply::List(_)));
+    assert!(matches!(ask(&server.path, &Request::List), Reply::List(_)));
+    all.pop();
+    wait_for("the room of an ended connection is used", || {
+        let mut socket = connect_as(BOB, BOB, &server.path);
+        socket.set_nonblocking(true).unwrap();
+        !is_closed(&socket) && socket.read(&mut [0]).is_err()
+    });
+}
