@@ -13,10 +13,10 @@ use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use support::{Client, Running, ask_on, is_closed, read_reply, start, wait_for};
+use support::{Child, Client, Running, ask, ask_on, is_closed, read_reply, start, wait_for};
 use xserver::Unused;
 use xserver::core::Settings;
-use xserver::limits::Limits;
+use xserver::limits::{Limits, REQUESTS};
 
 fn hello() -> Vec<u8> {
     ToServer::Hello { pid: 1, name: "x".to_owned() }.encode()
@@ -236,4 +236,78 @@ fn requests_for_unknown_processes_are_answered() {
     let unknown = Reply::Snapshot(protocol::outside::Snapshot { pid, queues: None });
     assert_eq!(ask_on(&mut socket, &Request::Snapshot { pid }), unknown);
     assert!(server.list().held.is_empty());
+}
+
+#[test]
+fn connections_of_one_process_are_bounded() {
+    let server = Running::new();
+    let most = Limits::of_one_user().connections_per_process;
+    let sockets: Vec<_> = (0..=most).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
+    wait_for("the last connection is refused", || is_closed(sockets.last().unwrap()));
+    assert_eq!(sockets.iter().filter(|socket| is_closed(*socket)).count(), 1);
+    // Another process is accepted.
+    let (_child, socket) = Child::connect(&server.path);
+    let client = Client::on(socket, "other");
+    assert!(client.runs());
+}
+
+#[test]
+fn idle_connections_of_xcli_make_room_for_others() {
+    let server = Running::limited(Limits { connections_per_process: usize::MAX, ..Limits::of_one_user() });
+    let mut idle: Vec<_> = (0..REQUESTS)
+        .map(|_| {
+            let mut socket = UnixStream::connect(&server.path).unwrap();
+            assert_eq!(ask_on(&mut socket, &Request::On), Reply::Done);
+            socket
+        })
+        .collect();
+    // The first one is used again, so the second has been idle for longest.
+    assert_eq!(ask_on(&mut idle[0], &Request::On), Reply::Done);
+    assert!(matches!(ask(&server.path, &Request::List), Reply::List(_)));
+    let closed: Vec<_> = idle.iter().map(is_closed).collect();
+    assert!(!closed[0] && closed[1] && closed.iter().filter(|closed| **closed).count() == 1, "{closed:?}");
+}
+
+#[test]
+fn process_that_announces_a_program_often_counts_once() {
+    let limits =
+        Limits { connections_per_process: usize::MAX, connections_per_user: 20, ..Limits::of_one_user() };
+    let server = Running::limited(limits);
+    for _ in 0..40 {
+        assert_eq!(ask(&server.path, &Request::Expect), Reply::Done);
+    }
+    // Other processes of this user have room for 19 more.
+    let others: Vec<_> = (0..20).map(|_| Child::connect(&server.path)).collect();
+    let said: Vec<_> = others
+        .iter()
+        .map(|(_, socket)| ask_on(&mut UnixStream::from(socket.try_clone().unwrap()), &Request::Expect))
+        .collect();
+    assert!(said[..19].iter().all(|reply| *reply == Reply::Done), "{said:?}");
+    assert!(matches!(&said[19], Reply::Error(why) if why.contains("20 programs")), "{said:?}");
+}
+
+#[test]
+fn people_that_wait_for_the_list_share_one() {
+    let server = Running::limited(Limits { connections_per_process: usize::MAX, ..Limits::of_one_user() });
+    let client = Client::new(&server.path, "many");
+    for slot in 0..SLOTS as u32 {
+        client.create(u64::from(slot) + 1, slot, 1, 0);
+    }
+    wait_for("all queues are listed", || server.list().clients[0].queues.len() == SLOTS);
+    let decisions = server.list().server.decisions;
+    let mut sockets: Vec<_> = (0..40).map(|_| UnixStream::connect(&server.path).unwrap()).collect();
+    for socket in &mut sockets {
+        socket.write_all(&Frame::encode(REQUEST, b"\"list\"")).unwrap();
+    }
+    let lists: Vec<_> = sockets
+        .iter_mut()
+        .map(|socket| match read_reply(socket) {
+            Reply::List(list) => list,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(lists.iter().all(|list| list.clients[0].queues.len() == SLOTS));
+    // Each pass makes a decision. How many lists come in one pass depends on the machine.
+    let passes: std::collections::BTreeSet<_> = lists.iter().map(|list| list.server.decisions).collect();
+    assert!(passes.len() < lists.len() && *passes.first().unwrap() > decisions, "{passes:?}");
 }
