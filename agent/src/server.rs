@@ -196,9 +196,8 @@ impl Client {
         }
         let socket_of_server = found?;
         let name = process_name::of(&std::env::args_os().collect::<Vec<_>>());
-        // The user's own default path lies in a directory that others may have made.
-        let is_named = self.paths.len() == 1 || self.path == Path::new(socket::SYSTEM_SOCKET);
-        connection::handshake(socket_of_server, &name, is_named, connection::ANSWER_TIMEOUT)
+        let is_system = self.path == Path::new(socket::SYSTEM_SOCKET);
+        connection::handshake(socket_of_server, &name, is_system, connection::ANSWER_TIMEOUT)
     }
 
     /// Sleeps, at most until another decider is set.

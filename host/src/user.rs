@@ -14,14 +14,26 @@ const ALL: u64 = 0xffff_ffff;
 
 /// Returns true if both ids certainly belong to the same user. Reads `/proc` to recognise the overflow id.
 pub fn is_same(one: u32, other: u32) -> bool {
-    one == other && {
-        let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
-        let map = if is_overflow(one, &overflow) {
-            fs::read_to_string("/proc/self/uid_map")
-        } else {
-            Ok(String::new())
-        };
-        names_a_user(one, &overflow, &map.unwrap_or_default())
+    one == other && Namespace::read().is_same(one, other)
+}
+
+/// What the ids of this process's user namespace stand for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    overflow: String,
+    map: String,
+}
+
+impl Namespace {
+    /// Reads `/proc`.
+    pub fn read() -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        Self { overflow: read("/proc/sys/kernel/overflowuid"), map: read("/proc/self/uid_map") }
+    }
+
+    /// Returns true if both ids certainly belong to the same user.
+    pub fn is_same(&self, one: u32, other: u32) -> bool {
+        one == other && names_a_user(one, &self.overflow, &self.map)
     }
 }
 

@@ -76,7 +76,7 @@ fn global(entities: u64, devices: u64) -> Status {
         Gang {
             client: ClientId(client),
             pid: Pid(client as u32),
-            uid: 0,
+            owner: 0,
             hints: process_hints(client),
             queues: queues(list),
         }

@@ -59,7 +59,7 @@ struct JobSlice {
     used: Duration,
 }
 
-/// An entity in its job: the hinted number, the user or what tells those without a number apart, and the index.
+/// An entity in its job: the hinted number, the owner or what tells those without a number apart, and the index.
 type Member = ((u64, usize), usize);
 
 /// Entities that run together.
@@ -214,8 +214,8 @@ impl Gang {
 /// job.
 fn key(entity: &SchedEntity, index: usize) -> (u64, usize) {
     match (entity.process.job, entity.id) {
-        // Jobs of different users are different jobs.
-        (Some(job), _) => (job.get(), entity.uid as usize),
+        // Jobs of different owners are different jobs.
+        (Some(job), _) => (job.get(), entity.owner as usize),
         (None, EntityId::Queue(_)) => (0, 0),
         (None, EntityId::Gang(_)) => (0, index),
     }

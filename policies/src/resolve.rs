@@ -468,7 +468,7 @@ impl Ranked<'_> {
     /// none.
     fn job(&self, index: usize) -> Option<JobKey> {
         let entity = &self.entities.all()[index];
-        let job = (self.policy(index), entity.uid, self.own(index).job?);
+        let job = (self.policy(index), entity.owner, self.own(index).job?);
         let belongs = executes(entity) && !self.spans(index);
         belongs.then_some(job)
     }

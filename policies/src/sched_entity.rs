@@ -22,8 +22,8 @@ pub struct SchedEntity {
     pub id: EntityId,
     /// The process of the entity.
     pub pid: Pid,
-    /// The user of the process; 0 under the local scheduler.
-    pub uid: u32,
+    /// The owner of the process; 0 under the local scheduler.
+    pub owner: u32,
     /// True if the entity has work, or had work so recently that it counts as having it.
     pub ready: bool,
     /// The time since which it is ready; the time of the decision if it is not ready.
@@ -160,7 +160,7 @@ impl SchedEntities {
             Status::Global { gangs } => {
                 for gang in gangs {
                     let id = EntityId::Gang(gang.client);
-                    gathering.push(id, (gang.pid, gang.uid), gang.hints, &gang.queues);
+                    gathering.push(id, (gang.pid, gang.owner), gang.hints, &gang.queues);
                 }
             }
         }
@@ -185,8 +185,14 @@ struct Gathering<'a> {
 }
 
 impl Gathering<'_> {
-    /// Adds an entity of a process and its user.
-    fn push(&mut self, id: EntityId, (pid, uid): (Pid, u32), process: ProcessHints, queues: &[QueueStatus]) {
+    /// Adds an entity of a process and its owner.
+    fn push(
+        &mut self,
+        id: EntityId,
+        (pid, owner): (Pid, u32),
+        process: ProcessHints,
+        queues: &[QueueStatus],
+    ) {
         let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
         let course = self.course(queues);
         let linger = (self.linger)(self.entities.all.len(), id, course);
@@ -221,7 +227,7 @@ impl Gathering<'_> {
         self.entities.all.push(SchedEntity {
             id,
             pid,
-            uid,
+            owner,
             ready,
             since,
             working: matches!(course, Course::Working(_)),

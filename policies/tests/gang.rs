@@ -39,13 +39,13 @@ fn of_job(job: u64) -> ProcessHints {
 }
 
 #[test]
-fn jobs_of_different_users_are_different_jobs() {
-    let member = |client, uid, device, priority| Gang {
-        uid,
+fn jobs_of_different_owners_are_different_jobs() {
+    let member = |client, owner, device, priority| Gang {
+        owner,
         hints: of_job(7),
         ..gang(client, vec![queue(1, device, priority, true)])
     };
-    // The second member of user 1 is outranked, so user 1's job waits; user 2's process of the same number does not.
+    // The second member of owner 1 is outranked, so owner 1's job waits; owner 2's process of the same number does not.
     let rival = gang(4, vec![queue(1, 2, 5, true)]);
     let status = global(vec![member(1, 1, 1, 1), member(2, 1, 2, 1), member(3, 2, 3, 0), rival]);
     let mut engine = with_slice(0.0);

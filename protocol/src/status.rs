@@ -38,10 +38,9 @@ pub struct Gang {
     pub client: ClientId,
     /// The process, as the server sees it.
     pub pid: Pid,
-    /// The user of the process, as the server sees it. Jobs of different users are different jobs, whatever their
-    /// numbers.
+    /// The number of its owner. Jobs of different owners are different jobs, whatever their numbers.
     #[serde(default)]
-    pub uid: u32,
+    pub owner: u32,
     /// Hints of the process.
     #[serde(default)]
     pub hints: ProcessHints,

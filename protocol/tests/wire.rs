@@ -137,10 +137,10 @@ fn status() -> impl Strategy<Value = Status> {
     // The nice value is no row of the table: the server reads it.
     let process = || (hints(), any::<i8>()).prop_map(|(hints, nice)| ProcessHints { nice, ..hints.process });
     let gang = (any::<u64>(), any::<[u32; 2]>(), process(), queues()).prop_map(
-        |(client, [pid, uid], hints, queues)| Gang {
+        |(client, [pid, owner], hints, queues)| Gang {
             client: ClientId(client),
             pid: Pid(pid),
-            uid,
+            owner,
             hints,
             queues,
         },

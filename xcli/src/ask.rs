@@ -6,7 +6,7 @@ use host::user::{is_same, is_unmapped};
 use protocol::control::{List, Policies, Reply, Request};
 use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::message::{REPLY, REQUEST, ToClient};
-use protocol::socket::private_directories;
+use protocol::socket::SYSTEM_SOCKET;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fmt;
@@ -176,12 +176,12 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
 
 /// Checks that the server belongs to root or to this user. Returns its process id, unless it has none in this
 /// pid namespace. In a user namespace that does not map the server's user, such as that of a container without root, the path has
-/// to say who it is: others may have made the directory of the user's own default path.
+/// to say who it is: only an administrator can make the directory of the server for all users.
 fn check_peer(stream: &UnixStream, path: &Path) -> Result<Option<i32>, Cause> {
     let peer = credentials(stream)?;
     let own = rustix::process::geteuid().as_raw();
-    let is_named = private_directories(own, path) == 0;
-    if peer.uid != 0 && !is_same(peer.uid, own) && !(is_named && is_unmapped(peer.uid)) {
+    let is_system = path == Path::new(SYSTEM_SOCKET);
+    if peer.uid != 0 && !is_same(peer.uid, own) && !(is_system && is_unmapped(peer.uid)) {
         return Err(Cause::Foreign { uid: peer.uid });
     }
     Ok(Some(peer.pid).filter(|pid| *pid > 0))

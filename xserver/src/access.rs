@@ -3,11 +3,11 @@
 //! A server of one user accepts this user and root, and both may do everything. A server for all users accepts everybody
 //! and has rules: a user sees and changes the own programs only, and their priority has a limit.
 
-use host::user::is_same;
+use host::user::Namespace;
 use protocol::bounds::Priority;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// What the kernel says about the process at the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct Grant {
     pub max_priority: Priority,
     /// True if it may see and change everything.
     pub administers: bool,
-    /// The socket, if that has a limit of its own: whoever comes by it sees only what came by it as well.
+    /// The socket, if it is one of `[[listen]]`: whoever comes by it sees only what came by it as well.
     pub within: Option<Arc<Path>>,
 }
 
@@ -82,7 +82,7 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     all: Vec<Rule>,
-    /// The highest priority by socket.
+    /// The further sockets, each with the highest priority of those who come by it.
     caps: BTreeMap<PathBuf, Priority>,
 }
 
@@ -123,6 +123,11 @@ impl Grant {
         Self { rule: rule.into(), max_priority: Priority::MAX, administers: true, within: None }
     }
 
+    /// Returns true if both are one for the limits: the same user or, behind a further socket, whoever came by it.
+    pub fn is_one_with(&self, own: u32, other: u32, theirs: &Self) -> bool {
+        self.within == theirs.within && (self.within.is_some() || own == other)
+    }
+
     /// Returns true if a user with this grant may see and change a program of a user with that grant.
     pub fn reaches(&self, own: u32, other: u32, theirs: &Self) -> bool {
         let is_inside = self.within.is_none() || self.within == theirs.within;
@@ -137,9 +142,10 @@ impl Rules {
     }
 
     fn judge(&self, who: &Identity) -> Result<Grant, String> {
-        let cap = self.caps.get(&*who.socket).copied().unwrap_or(Priority::MAX);
-        // A cap is for whoever is behind the socket: also for root of a container that maps it to root here.
-        let is_free = cap == Priority::MAX;
+        // A further socket may be in a container, whose root can have the number of root here.
+        let cap = self.caps.get(&*who.socket).copied();
+        let is_free = cap.is_none();
+        let cap = cap.unwrap_or(Priority::MAX);
         if who.uid == 0 && is_free {
             return Ok(Grant::all("root"));
         }
@@ -175,6 +181,12 @@ impl Rule {
             && (self.sockets.is_empty() || self.sockets.iter().any(|path| **path == *who.socket))
             && (self.cgroups.is_empty() || cgroups())
     }
+}
+
+/// Returns true if both ids certainly belong to the same user. A server does not change its user namespace.
+fn is_same(one: u32, other: u32) -> bool {
+    static NAMESPACE: LazyLock<Namespace> = LazyLock::new(Namespace::read);
+    NAMESPACE.is_same(one, other)
 }
 
 /// Returns true if a text matches a pattern, in which `*` stands for any text.

@@ -14,7 +14,7 @@ use policies::{Choice, named};
 use protocol::bounds::Priority;
 use protocol::control::{ConfigKey, ConfigOrigin, PolicyOrder};
 use protocol::ids::DeviceId;
-use protocol::socket::LONGEST_PATH;
+use protocol::socket::{LONGEST_PATH, SYSTEM_SOCKET};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
@@ -130,7 +130,18 @@ impl Configuration {
         let mut rules = Vec::new();
         for (index, table) in file.rule.iter().enumerate() {
             let name = if table.name.is_empty() { (index + 1).to_string() } else { table.name.clone() };
-            rules.push(rule(table, &name, accounts).with_context(|| format!("[[rule]] {name}"))?);
+            let place = || format!("[[rule]] {name}");
+            let unknown = table.listen.iter().find(|path| {
+                path.as_path() != Path::new(SYSTEM_SOCKET)
+                    && listen.iter().all(|listen| listen.path != **path)
+            });
+            if let Some(path) = unknown {
+                bail!(
+                    "{}: listen = {path:?} is neither {SYSTEM_SOCKET} nor the path of a [[listen]]",
+                    place()
+                );
+            }
+            rules.push(rule(table, &name, accounts).with_context(place)?);
         }
         let starvation = Duration::from_millis(file.server.starvation_ms);
         Ok(Self {
@@ -313,7 +324,7 @@ mod tests {
         assert_eq!(configuration.starvation, Some(Duration::from_secs(10)));
         assert!(configuration.keys.iter().all(|key| key.from == ConfigOrigin::Default));
         assert!(
-            configuration.keys.iter().any(|key| key.name == "limits.queues_per_user" && key.value == "32768")
+            configuration.keys.iter().any(|key| key.name == "limits.queues_per_user" && key.value == "16384")
         );
     }
 
@@ -374,6 +385,10 @@ mod tests {
             ("[[rule]]\nname = \"a\"\nusers = [\"bob\"]", "[[rule]] a: there is no user \"bob\""),
             ("[[rule]]\ngroups = [\"alice\"]", "[[rule]] 1: there is no group \"alice\""),
             ("[[rule]]\nusers = [\"broken\"]", "user \"broken\": permission denied"),
+            (
+                "[[rule]]\nlisten = [\"/x\"]",
+                "[[rule]] 1: listen = \"/x\" is neither /run/giveway/xserver.sock nor",
+            ),
             ("[[rule]]\nusers = [true]", "line 2: expected a name or a number"),
         ] {
             let error = parse(text).unwrap_err();

@@ -96,7 +96,14 @@ pub(crate) enum End {
 impl End {
     /// Returns true if the peer broke a rule.
     pub fn is_fault(&self) -> bool {
-        !matches!(self, Self::Closed | Self::Exited | Self::Broken(Errno::PIPE | Errno::CONNRESET))
+        !matches!(
+            self,
+            Self::Closed
+                | Self::Exited
+                | Self::MadeRoom
+                | Self::Refused(_)
+                | Self::Broken(Errno::PIPE | Errno::CONNRESET)
+        )
     }
 }
 
@@ -152,6 +159,11 @@ impl Connection {
     /// The person who asks on this connection.
     pub fn asker(&self) -> Asker {
         Asker { uid: self.who.uid, grant: self.grant.clone() }
+    }
+
+    /// Returns true if both are one for the limits.
+    pub fn is_one_with(&self, other: &Self) -> bool {
+        self.grant.is_one_with(self.who.uid, other.who.uid, &other.grant)
     }
 
     /// The client, if it is one.

@@ -9,6 +9,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -236,11 +237,22 @@ fn bind(endpoint: &Endpoint) -> Result<(OwnedFd, Identity)> {
     rustix::net::bind(&socket, &address).with_context(made)?;
     let file = Identity::at(path).with_context(made)?.with_context(made)?;
     if mode & !PRIVATE.0 != 0 {
-        // Whatever the umask is.
-        rustix::fs::chmod(path.as_path(), Mode::from_raw_mode(*mode)).with_context(made)?;
+        open_to_others(path, *mode).with_context(made)?;
     }
     rustix::net::listen(&socket, BACKLOG)?;
     Ok((socket, file))
+}
+
+/// Gives the file of a socket its permissions, whatever the umask is. If somebody else can write to the directory, another
+/// file may be there by now: a link is not followed, and only a socket is changed.
+fn open_to_others(path: &Path, mode: u32) -> std::io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if kind != rustix::fs::FileType::Socket {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::set_permissions(link, std::os::unix::fs::PermissionsExt::from_mode(mode))
 }
 
 fn make_directories(endpoint: &Endpoint) -> Result<()> {
@@ -359,6 +371,13 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
         assert_eq!((mode(&socket), mode(socket.parent().unwrap()) & 0o700), (0o666, 0o700));
         drop(listener);
+        // A link in place of the socket is not followed.
+        let (victim, link) = (directory.path().join("victim"), directory.path().join("link"));
+        fs::write(&victim, "").unwrap();
+        fs::set_permissions(&victim, PermissionsExt::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert!(open_to_others(&link, 0o666).is_err() && open_to_others(&victim, 0o666).is_err());
+        assert_eq!(mode(&victim), 0o600);
         let narrow = directory.path().join("run/narrow.sock");
         let _listener = Listener::new(&Endpoint::open(narrow.clone(), 0o400)).unwrap();
         assert_eq!(mode(&narrow), 0o400);

@@ -6,12 +6,14 @@ pub const QUEUES: usize = 65_536;
 pub const DEVICES: usize = 256;
 /// The most connections at a time; further ones are refused.
 pub const CONNECTIONS: usize = 1_024;
-/// The last of these connections are for root, so that it can look and change something whatever others do.
+/// The last of these connections are for administrators, so that they can look and change something whatever others do.
 pub const RESERVED: usize = 32;
 /// The most connections of xcli among them: each may hold a reply that lists all clients.
 pub const REQUESTS: usize = 64;
+/// The last of these are for administrators as well.
+pub const RESERVED_REQUESTS: usize = 16;
 /// The most connections of xcli of one user.
-pub const REQUESTS_PER_USER: usize = 48;
+pub const REQUESTS_PER_USER: usize = 16;
 
 /// The limits of one program or one user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +38,8 @@ impl Limits {
     pub const fn of_system() -> Self {
         Self {
             connections_per_process: 64,
-            connections_per_user: 512,
-            queues_per_user: 32_768,
+            connections_per_user: 256,
+            queues_per_user: 16_384,
             devices_per_process: 64,
         }
     }

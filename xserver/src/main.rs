@@ -9,7 +9,7 @@ use rustix::fd::{FromRawFd, OwnedFd};
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write, stderr, stdout};
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::ptr;
 use xserver::configuration::{Configuration, FILE};
@@ -79,6 +79,8 @@ fn run(cli: Cli) -> Result<()> {
         return check(&cli);
     }
     ensure!(cli.system || cli.config.is_none(), "--config is for --system and --check");
+    // Before other descriptors are opened.
+    let sockets = if cli.system { passed_sockets()? } else { Vec::new() };
     // The limit of file sizes also applies to shared pages: let writes fail instead of ending the server.
     // SAFETY: SIG_IGN runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
@@ -91,7 +93,7 @@ fn run(cli: Cli) -> Result<()> {
     }) {
         let _ = writeln!(stderr(), "xserver: {fault}");
     }
-    let system = if cli.system { Some(system(&cli)?) } else { None };
+    let system = if cli.system { Some(system(&cli, sockets)?) } else { None };
     let policy = match &system {
         Some(system) => system.configuration.policy.clone(),
         None => choice(&cli)?,
@@ -132,24 +134,37 @@ fn file(cli: &Cli) -> PathBuf {
 /// Checks the configuration file.
 fn check(cli: &Cli) -> Result<()> {
     let file = file(cli);
-    Configuration::read(&file)?;
+    let what = match read(cli, &file)? {
+        Some(_) => "is valid",
+        None => "does not exist: everything has its default",
+    };
     // Standard output may be closed.
-    let _ = writeln!(stdout(), "{} is valid", file.display());
+    let _ = writeln!(stdout(), "{} {what}", file.display());
     Ok(())
 }
 
-/// What a server for all users has.
-fn system(cli: &Cli) -> Result<System> {
-    let file = file(cli);
+/// Reads the configuration file. The default one can be missing.
+fn read(cli: &Cli, file: &Path) -> Result<Option<Configuration>> {
     let is_missing =
-        || std::fs::symlink_metadata(&file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    let configuration = match cli.config.is_none() && is_missing() {
-        true => Configuration::default(),
-        false => Configuration::read(&file)?,
-    };
-    let sockets = sd_notify::listen_fds().context("the sockets of the service manager cannot be used")?;
-    // SAFETY: the service manager has opened these descriptors for this process, and nothing else uses them.
-    let sockets = sockets.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect();
+        || std::fs::symlink_metadata(file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    match cli.config.is_none() && is_missing() {
+        true => Ok(None),
+        false => Configuration::read(file).map(Some),
+    }
+}
+
+/// The sockets that the service manager has passed.
+fn passed_sockets() -> Result<Vec<OwnedFd>> {
+    let numbers = sd_notify::listen_fds().context("the sockets of the service manager cannot be used")?;
+    // SAFETY: the service manager has opened them for this process, which has opened nothing yet. They are open: the call has
+    // set a flag of each.
+    Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }).collect())
+}
+
+/// What a server for all users has.
+fn system(cli: &Cli, sockets: Vec<OwnedFd>) -> Result<System> {
+    let file = file(cli);
+    let configuration = read(cli, &file)?.unwrap_or_default();
     let hang_up = signals(&[libc::SIGHUP]).context("cannot wait for signals")?;
     Ok(System { file, configuration, sockets, hang_up: Some(hang_up) })
 }

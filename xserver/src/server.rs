@@ -141,6 +141,9 @@ pub struct Server {
     deadline: Option<Time>,
     /// The time since when the server is unused.
     unused_since: Option<Time>,
+    /// The time of the last line of the log about a refused connection, and the number of those since then.
+    refusal_logged: Time,
+    refusals: u64,
     /// True if no descriptor was left for a connection. Then none is accepted until the next heartbeat.
     exhausted: bool,
     stopping: bool,
@@ -212,6 +215,8 @@ impl Server {
             unreachable: false,
             deadline: None,
             unused_since: Some(now),
+            refusal_logged: Time(0),
+            refusals: 0,
             exhausted: false,
             stopping: false,
             _stop: stop,
@@ -245,6 +250,11 @@ impl Server {
             self.alarm.wait(&self.epoll, until, &mut events).context("cannot wait for events")?;
             for event in &events {
                 self.handle_event(event.data.u64(), event.flags);
+                // Whatever the requests of some people cost, all leases are renewed in time.
+                let now = crate::clock::now();
+                if now >= self.beat && self.has_beats() {
+                    self.handle_timers(now);
+                }
             }
         }
         let now = crate::clock::now();

@@ -3,7 +3,7 @@
 
 use crate::configuration::Configuration;
 use crate::endpoint::{Endpoint, Listener};
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::path::PathBuf;
@@ -29,16 +29,31 @@ pub struct System {
 /// Another server uses one of them, or it cannot be created.
 pub(crate) fn listen(endpoint: &Endpoint, system: Option<&mut System>) -> anyhow::Result<Vec<Listener>> {
     let Some(system) = system else { return Ok(vec![Listener::new(endpoint)?]) };
+    let further = &system.configuration.listen;
     let adopted = std::mem::take(&mut system.sockets).into_iter().map(Listener::adopt);
     let mut listeners = adopted.collect::<anyhow::Result<Vec<_>>>()?;
+    for listener in &listeners {
+        let path = &*listener.path;
+        ensure!(
+            path == endpoint.socket() || further.iter().any(|listen| listen.path == path),
+            "the service manager passes the socket {}, which has no [[listen]] in the configuration and so no limit: add one",
+            path.display()
+        );
+    }
     // A service manager that passes sockets has made the server's own one as well.
     let own = listeners.is_empty().then(|| endpoint.clone());
-    let more = system.configuration.listen.iter();
-    let more = more.map(|listen| Endpoint::open(listen.path.clone(), listen.mode));
+    let more = further.iter().map(|listen| Endpoint::open(listen.path.clone(), listen.mode));
     for endpoint in own.into_iter().chain(more) {
-        if listeners.iter().all(|listener| *listener.path != *endpoint.socket()) {
-            listeners.push(Listener::new(&endpoint)?);
+        if listeners.iter().any(|listener| *listener.path == *endpoint.socket()) {
+            continue;
         }
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "programs trust the server for all users at {} only if root has made the socket: make a socket unit for it, or start \
+             the server as root",
+            endpoint.socket().display()
+        );
+        listeners.push(Listener::new(&endpoint)?);
     }
     let own = listeners.iter().position(|listener| *listener.path == *endpoint.socket());
     listeners.swap(0, own.unwrap_or(0));
@@ -54,6 +69,8 @@ pub(crate) struct Reload {
     pub hang_up: Option<OwnedFd>,
     /// True while a thread reads the file.
     pub reads: bool,
+    /// True if the file must be read once more, because it may have changed since the thread started.
+    pub again: bool,
     /// The connections that wait for it.
     pub waiting: Vec<u64>,
     pub result: Receiver<anyhow::Result<Configuration>>,
@@ -72,7 +89,17 @@ impl Reload {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).context("cannot wait for events")?;
         let (send, result) = channel();
         let notifier = Arc::new(notifier);
-        Ok(Self { file, in_force, hang_up, reads: false, waiting: Vec::new(), result, send, notifier })
+        Ok(Self {
+            file,
+            in_force,
+            hang_up,
+            reads: false,
+            again: false,
+            waiting: Vec::new(),
+            result,
+            send,
+            notifier,
+        })
     }
 
     /// Starts to read the file.

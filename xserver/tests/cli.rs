@@ -314,16 +314,16 @@ fn server_for_all_users_takes_the_sockets_of_its_service_manager() {
     command
         .args(["-c", "LISTEN_PID=$$ LISTEN_FDS=1 exec /proc/self/fd/9 --system --config \"$1\"", "sh"])
         .arg(&file);
-    command.env_clear().env("PATH", "/usr/bin:/bin").stdin(Stdio::null());
-    // SAFETY: `dup2` is async-signal-safe, and the closure does nothing else.
+    command.env_clear().env("PATH", "/usr/bin:/bin").env("XSCHED_SOCKET", &socket).stdin(Stdio::null());
+    // SAFETY: `fcntl` and `dup2` are async-signal-safe, and the closure does nothing else.
     unsafe {
         command.pre_exec(move || {
-            for (from, to) in [(runs, 9), (listens, 3)] {
-                if libc::dup2(from, to) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
+            // First to numbers that neither of the targets has.
+            let [runs, listens] = [runs, listens].map(|number| libc::fcntl(number, libc::F_DUPFD, 20));
+            match (libc::dup2(runs, 9), libc::dup2(listens, 3)) {
+                (9, 3) => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
             }
-            Ok(())
         });
     }
     let (mut child, line, _stderr) = started(command.uid(SERVER).gid(SERVER));
@@ -350,4 +350,34 @@ fn server_for_all_users_takes_the_sockets_of_its_service_manager() {
     signal(&child, libc::SIGTERM);
     assert!(child.wait().unwrap().success());
     assert!(socket.exists(), "the socket belongs to the service manager");
+}
+
+#[test]
+fn service_manager_that_passes_nothing_usable_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let passes = |listens: &str| {
+        let mut command = Command::new("sh");
+        let run = format!("LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" --system {listens}");
+        command.args(["-c", &run, env!("CARGO_BIN_EXE_xserver")]).env("XSCHED_SOCKET", &socket);
+        failed(&command.stdin(Stdio::null()).output().unwrap())
+    };
+    let message = passes("3>&-");
+    assert!(message.contains("cannot be used: Bad file descriptor"), "{message}");
+    let message = passes("3</dev/null");
+    assert!(message.contains("the descriptor is not a socket"), "{message}");
+    // Only root can make a socket that all users trust.
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let program = std::fs::File::open(env!("CARGO_BIN_EXE_xserver")).unwrap();
+    let message = failed(
+        Command::new("setpriv")
+            .args(["--reuid", "40100", "--regid", "40100", "--clear-groups"])
+            .arg(format!("/proc/{}/fd/{}", std::process::id(), program.as_raw_fd()))
+            .arg("--system")
+            .env("XSCHED_SOCKET", &socket)
+            .output()
+            .as_ref()
+            .unwrap(),
+    );
+    assert!(message.contains("only if root has made the socket"), "{message}");
 }

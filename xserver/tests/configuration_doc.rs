@@ -16,7 +16,8 @@ default, and the file can be missing. An unknown key is a mistake, and a file wi
     xcli config                   # what is in force, and where it comes from
 
 Rules and limits of a new file hold at once, also for programs that are connected. A policy of the file counts if it differs from
-that of the file before, so that `xcli policy set` holds until then. Sockets need a new start of the server.
+that of the file before, so that `xcli policy set` holds until then. Changed sockets need a new start of the server: a file that changes
+them is refused. SIGHUP cannot say so; the log does.
 
 ## Example
 

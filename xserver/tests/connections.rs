@@ -13,10 +13,10 @@ use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals, fstat};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
-use support::{Child, Client, Running, ask, ask_on, is_closed, read_reply, start, wait_for};
+use support::{Child, Client, Running, ask, ask_on, connect_as, is_closed, read_reply, start, wait_for};
 use xserver::Unused;
 use xserver::core::Settings;
-use xserver::limits::{Limits, REQUESTS};
+use xserver::limits::{Limits, REQUESTS, REQUESTS_PER_USER};
 
 fn hello() -> Vec<u8> {
     ToServer::Hello { pid: 1, name: "x".to_owned() }.encode()
@@ -249,6 +249,29 @@ fn connections_of_one_process_are_bounded() {
     let (_child, socket) = Child::connect(&server.path);
     let client = Client::on(socket, "other");
     assert!(client.runs());
+}
+
+/// A person whose requests are pending without a limit keeps neither administrators nor others from asking.
+#[test]
+fn pending_requests_of_some_users_leave_room_for_others() {
+    let (server, _) = Running::shared("");
+    let client = Client::new(&server.path, "many");
+    for slot in 0..SLOTS as u32 {
+        client.create(u64::from(slot) + 1, slot, 1, 0);
+    }
+    let question = Frame::encode(REQUEST, b"\"policies\"");
+    let mut busy: Vec<_> = (0..8)
+        .flat_map(|user| (0..REQUESTS_PER_USER).map(move |_| 40_000 + user))
+        .map(|uid| connect_as(uid, uid, &server.path))
+        .collect();
+    for socket in &mut busy {
+        socket.set_nonblocking(true).unwrap();
+        // More replies than the socket takes, none of which is read.
+        while socket.write_all(&question.repeat(16)).is_ok() {}
+    }
+    assert!(matches!(ask(&server.path, &Request::List), Reply::List(_)));
+    let refused = busy.iter().filter(|socket| is_closed(*socket)).count();
+    assert!(refused > 0, "non-administrators have taken all requests");
 }
 
 #[test]

@@ -195,7 +195,7 @@ impl Handshake {
                 Gang {
                     client: ClientId(client as u64 + 1),
                     pid: Pid(1),
-                    uid: 0,
+                    owner: 0,
                     hints: ProcessHints::default(),
                     queues,
                 }

@@ -141,6 +141,17 @@ fn only_administrators_change_what_concerns_all() {
         assert!(!matches!(reply, Reply::Error(_)), "{request:?}: {reply:?}");
         assert!(!matches!(ask(&server.path, request), Reply::Error(_)), "{request:?}");
     }
+    // A process of somebody else looks like one that does not exist.
+    for pid in [1, 0x7fff_fffe] {
+        for request in [
+            Request::Hold { pid: Pid(pid), queues: Vec::new() },
+            Request::Release { pid: Pid(pid), queues: Vec::new() },
+            Request::Snapshot { pid: Pid(pid) },
+        ] {
+            let why = error(ask_as(ALICE, &server.path, &request));
+            assert_eq!(why, format!("there is no process {pid}"));
+        }
+    }
     // Processes outside a container cannot be suspended from it.
     let hold = Request::Hold { pid: Pid(1), queues: Vec::new() };
     assert!(error(ask_on(&mut connect_as(0, 0, &boxed), &hold)).contains("only an administrator"));
@@ -204,7 +215,7 @@ fn configuration_is_read_again_as_a_whole_or_not_at_all() {
     assert_eq!(before.file.as_deref(), Some(&*file));
     assert_eq!(key(&before, "policy.name"), ("\"FAIR\"".to_owned(), ConfigOrigin::File));
     assert_eq!(key(&before, "rule[0].max_priority"), ("7".to_owned(), ConfigOrigin::File));
-    assert_eq!(key(&before, "limits.queues_per_user"), ("32768".to_owned(), ConfigOrigin::Default));
+    assert_eq!(key(&before, "limits.queues_per_user"), ("16384".to_owned(), ConfigOrigin::Default));
     let policy = PolicyOrder { policy: "EDF".to_owned(), values: [].into(), device: None };
     assert_eq!(ask(&server.path, &Request::SetPolicy(policy)), Reply::Done);
     assert_eq!(ask(&server.path, &Request::Reload), Reply::Done);

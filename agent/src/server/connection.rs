@@ -89,15 +89,15 @@ pub(super) fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends the hello and waits for the answer, at most `limit`. `is_named`: the socket's path is one that only an
-/// administrator or the program's user can have chosen.
+/// Sends the hello and waits for the answer, at most `limit`. `is_system`: the socket is that of the server for all
+/// users, whose directory only an administrator can make.
 pub(super) fn handshake(
     socket: OwnedFd,
     name: &str,
-    is_named: bool,
+    is_system: bool,
     limit: Duration,
 ) -> Result<Welcome, Failure> {
-    check_peer(&socket, is_named)?;
+    check_peer(&socket, is_system)?;
     let socket = CheckedFd::new(socket)?;
     let asked = now();
     let hello = ToServer::Hello { pid: std::process::id(), name: name.to_owned() }.encode();
@@ -148,7 +148,7 @@ pub(super) fn clock_difference(offset: ClockOffset) -> u64 {
 /// Checks that the server is this user's, or root's. For a server that a service manager has started, the kernel reports
 /// who listens: the manager. In a user namespace that does not map that user, such as that of a container without root, the path
 /// has to say it.
-fn check_peer(socket: &OwnedFd, is_named: bool) -> Result<(), Failure> {
+fn check_peer(socket: &OwnedFd, is_system: bool) -> Result<(), Failure> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let number = socket.as_raw_fd();
@@ -159,7 +159,7 @@ fn check_peer(socket: &OwnedFd, is_named: bool) -> Result<(), Failure> {
     })?;
     // SAFETY: the call takes nothing and returns a number.
     let own = unsafe { libc::geteuid() };
-    if peer.uid == 0 || is_same(peer.uid, own) || is_named && is_unmapped(peer.uid) {
+    if peer.uid == 0 || is_same(peer.uid, own) || is_system && is_unmapped(peer.uid) {
         return Ok(());
     }
     Err(broken(format!("it belongs to user {}", peer.uid)))

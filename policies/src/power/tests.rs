@@ -38,7 +38,7 @@ fn status(critical: Option<u64>, best: Option<u64>) -> Status {
         Gang {
             client: ClientId(client),
             pid: Pid(client as u32),
-            uid: 0,
+            owner: 0,
             hints: ProcessHints::default(),
             queues: Queues::try_from(vec![queue]).unwrap(),
         }

@@ -52,7 +52,7 @@ pub fn gang(client: u64, queues: Vec<QueueStatus>) -> Gang {
     Gang {
         client: ClientId(client),
         pid: pid(EntityId::Gang(ClientId(client))),
-        uid: 0,
+        owner: 0,
         hints: ProcessHints::default(),
         queues: Queues::try_from(queues).unwrap(),
     }

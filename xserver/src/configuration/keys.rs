@@ -74,7 +74,7 @@ tables! {
             "A program that has waited for this long runs for a moment, whatever its priority. Counts under the policies by \
              priority. A program says itself when its commands are complete, so without a limit one that lies keeps the device.";
     }
-    PolicyTable "[policy]" "The policy of all devices. The command line of `xserver` is older than the file; `xcli policy set` is newer." {
+    PolicyTable "[policy]" "The policy of all devices, until `xcli policy set`." {
         name: String = "HPF".to_owned(), "\"HPF\"", "a name of `xcli policy list`", "The policy.";
         parameters: BTreeMap<String, f64> = BTreeMap::new(), "{}", "names and numbers of `xcli policy list`",
             "Its parameters, such as `{ share-percent = 50 }`. Those that are missing have their defaults.";
@@ -85,29 +85,28 @@ tables! {
         parameters: BTreeMap<String, f64> = BTreeMap::new(), "{}", "names and numbers of `xcli policy list`",
             "The parameters of the policy.";
     }
-    ListenTable "[[listen]]" "A further socket, for example one that is mounted into a container." {
-        path: PathBuf = PathBuf::new(), "\"\"", "an absolute path of at most 107 bytes", "The socket. The server creates its directory if it is missing.";
+    ListenTable "[[listen]]" "A further socket, for example one that is mounted into a container. Nobody who comes by it administers the server, root of the container included. Whoever comes by it sees and changes only what came by it as well, and all of them together are one user for the limits. Only root can make such a socket: with the systemd service, a socket unit makes it." {
+        path: PathBuf = PathBuf::new(), "\"\"", "an absolute path of at most 107 bytes", "The socket.";
         mode: String = "0666".to_owned(), "\"0666\"", "an octal number", "The permissions of the socket's file. Who may not write to it cannot connect.";
         max_priority: Priority = Priority::MAX, "255", "-255 to 255",
-            "No program that comes by this socket has a higher priority, whatever its rule permits. Nobody who comes by it \
-             administers the server unless this is 255.";
+            "No program that comes by this socket has a higher priority, whatever its rule permits.";
     }
     RuleTable "[[rule]]" "What some programs may do. The first rule counts whose conditions all hold; a condition that is empty holds. For a program without a rule the priority is at most 0." {
         name: String = String::new(), "\"\"", "a text", "The name of the rule, which messages and `xcli list --json` show.";
         users: Vec<Account> = Vec::new(), "[]", "names or numbers", "Condition: the user of the program is one of these.";
         groups: Vec<Account> = Vec::new(), "[]", "names or numbers", "Condition: the program is in one of these groups.";
-        listen: Vec<PathBuf> = Vec::new(), "[]", "paths", "Condition: the program came by one of these sockets.";
+        listen: Vec<PathBuf> = Vec::new(), "[]", "paths", "Condition: the program came by one of these sockets, `/run/giveway/xserver.sock` or a `[[listen]]`.";
         cgroups: Vec<String> = Vec::new(), "[]", "patterns with `*`",
-            "Condition: the control group of the program matches one of these, such as `/system.slice/docker-*`.";
+            "Condition: the control group of the program when it connects matches one of these, such as `/system.slice/docker-*`. `*` stands for any text, `/` included: begin with the slice, because users name groups below their own. A group that the server cannot see (`/proc` with `hidepid`) matches nothing.";
         connect: bool = true, "true", "true, false", "False refuses the programs: they run unscheduled.";
         max_priority: Priority = Priority::DEFAULT, "0", "-255 to 255", "The highest priority that the program and its user can set.";
         administer: bool = false, "false", "true, false",
             "True lets the user see and change everything: all programs, the policy, `xcli off`, `xcli reload`. Root always may.";
     }
-    LimitsTable "[limits]" "How much one program or one user can take. Root has no limit for a user." {
+    LimitsTable "[limits]" "How much one program or one user can take. Administrators have no limit for a user." {
         connections_per_process: usize = 64, "64", "1 to 1,024", "Connections of one process, of `xcli` included.";
-        connections_per_user: usize = 512, "512", "1 to 1,024", "Connections of one user. The server has 1,024, of which the last 32 are root's.";
-        queues_per_user: usize = 32_768, "32768", "1 to 65,536",
+        connections_per_user: usize = 256, "256", "1 to 1,024", "Connections of one user. The server has 1,024, of which the last 32 are for administrators.";
+        queues_per_user: usize = 16_384, "16384", "1 to 65,536",
             "Queues of one user; the server has 65,536, and a process 4,096. A program with one queue more runs unscheduled.";
         devices_per_process: usize = 64, "64", "1 to 256", "Devices on which one process has queues; the server has 256.";
     }

@@ -26,6 +26,8 @@ pub(super) struct Slot {
     level: PreemptLevel,
     /// The last priority from the client itself. A hint of `xcli hint` can override it.
     pub own_priority: Priority,
+    /// Set if a person has chosen the priority since then: true if that was an administrator.
+    pub chosen: Option<bool>,
     /// The last hints from the client itself.
     reported: QueueHints,
     /// The last word read from the slot; none for a new queue.
@@ -43,6 +45,8 @@ pub(super) struct Slot {
 pub(super) struct ClientState<P> {
     pub client: ClientId,
     pub name: String,
+    /// Its user.
+    pub uid: u32,
     /// What its user may do.
     pub grant: Grant,
     pub page: P,
@@ -90,11 +94,12 @@ impl Slot {
 }
 
 impl<P: ClientPage> ClientState<P> {
-    pub fn new(client: ClientId, name: String, grant: Grant, page: P) -> Self {
+    pub fn new(client: ClientId, name: String, uid: u32, grant: Grant, page: P) -> Self {
         let permit = Permit::running(true, Reason::Unrivalled);
         Self {
             client,
             name,
+            uid,
             grant,
             page,
             refused: BTreeSet::new(),
@@ -193,13 +198,31 @@ impl<P: ClientPage> ClientState<P> {
         let activity = Activity::Idle { since: None };
         let reported = QueueHints::default();
         let (word, ready_from, seen) = (None, None, None);
-        let slot = Slot { queue, index, level, own_priority, reported, word, activity, ready_from, seen };
+        let slot = Slot {
+            queue,
+            index,
+            level,
+            own_priority,
+            chosen: None,
+            reported,
+            word,
+            activity,
+            ready_from,
+            seen,
+        };
         self.slots.insert(at, slot);
     }
 
     pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
-            slot.own_priority = priority;
+            (slot.own_priority, slot.chosen) = (priority, None);
+        }
+    }
+
+    /// Notes that a person has chosen the priority of a queue, or of all queues.
+    pub fn note_choice(&mut self, queue: Option<QueueId>, administers: bool) {
+        for slot in self.slots.iter_mut().filter(|slot| queue.is_none_or(|queue| queue == slot.queue)) {
+            slot.chosen = Some(administers);
         }
     }
 

@@ -43,6 +43,9 @@ impl<P: ClientPage> Core<P> {
                 let gang = &mut gangs(&mut self.status)[place];
                 if concerns_queues(*said, of) {
                     gang.queues.hint(of.queue, *said, now);
+                    if let HintUpdate::Priority(_) = said {
+                        self.clients[place].note_choice(of.queue, asker.grant.administers);
+                    }
                 } else {
                     let mut hints = Hints { process: gang.hints, ..Hints::default() };
                     said.apply(&mut hints, now);
@@ -58,7 +61,7 @@ impl<P: ClientPage> Core<P> {
         let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
         let all = self.clients.iter().zip(self.gangs()).enumerate();
         let named: Vec<(usize, &Gang)> = all
-            .filter(|(_, (state, gang))| asker.reaches(gang.uid, &state.grant))
+            .filter(|(_, (state, _))| asker.reaches(state.uid, &state.grant))
             .filter(|(_, (_, gang))| of.pid.is_none_or(|pid| gang.pid == pid))
             .map(|(place, (_, gang))| (place, gang))
             .collect();

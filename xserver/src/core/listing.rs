@@ -14,14 +14,14 @@ impl<P: ClientPage> Core<P> {
     /// The clients that this person may see and their pages, in order of connection.
     pub fn pages_for(&self, asker: &Asker) -> impl Iterator<Item = (ClientId, &P)> {
         let all = self.clients.iter().zip(self.gangs());
-        all.filter(|(state, gang)| asker.reaches(gang.uid, &state.grant))
+        all.filter(|(state, _)| asker.reaches(state.uid, &state.grant))
             .map(|(state, _)| (state.client, &state.page))
     }
 
     /// The devices on which clients that this person may see have queues, sorted.
     pub fn devices_for(&self, asker: &Asker) -> Vec<DeviceId> {
         let all = self.clients.iter().zip(self.gangs());
-        let seen = all.filter(|(state, gang)| asker.reaches(gang.uid, &state.grant));
+        let seen = all.filter(|(state, _)| asker.reaches(state.uid, &state.grant));
         let devices: BTreeSet<_> =
             seen.flat_map(|(_, gang)| gang.queues.iter()).map(|queue| queue.device).collect();
         devices.into_iter().collect()
@@ -31,12 +31,12 @@ impl<P: ClientPage> Core<P> {
     pub fn clients(&self, asker: &Asker) -> impl Iterator<Item = Client> {
         let all = || {
             let all = self.clients.iter().zip(self.gangs());
-            all.filter(|(state, gang)| asker.reaches(gang.uid, &state.grant))
+            all.filter(|(state, _)| asker.reaches(state.uid, &state.grant))
         };
         let mut seen: BTreeSet<Pid> = all().map(|(_, gang)| gang.pid).collect();
         // A process can have clients of several users.
         for (state, gang) in self.clients.iter().zip(self.gangs()) {
-            if !asker.reaches(gang.uid, &state.grant) {
+            if !asker.reaches(state.uid, &state.grant) {
                 seen.remove(&gang.pid);
             }
         }
@@ -96,7 +96,7 @@ impl<P: ClientPage> Core<P> {
     pub fn owner(&self, client: ClientId) -> Option<Owner> {
         let index = self.find(client)?;
         let Grant { rule, max_priority, .. } = &self.clients[index].grant;
-        let uid = self.gangs()[index].uid;
+        let uid = self.clients[index].uid;
         Some(Owner { uid, rule: rule.to_string(), max_priority: *max_priority, cgroup: None })
     }
 }

@@ -100,6 +100,8 @@ pub struct Core<P> {
     clients: Vec<ClientState<P>>,
     joined: u64,
     limits: Limits,
+    /// The number of the last owner.
+    owners: u32,
     /// The time slice for all clients that `xcli hint` has set.
     timeslice: Option<Timeslice>,
     /// Indexed by [`Engine::contest`], as of the last decision.
@@ -131,6 +133,7 @@ impl<P: ClientPage> Core<P> {
             clients: Vec::new(),
             joined: 0,
             limits: Limits::of_one_user(),
+            owners: 0,
             timeslice: None,
             contests: Vec::new(),
             reserving: Vec::new(),
@@ -152,11 +155,12 @@ impl<P: ClientPage> Core<P> {
         let Newcomer { pid, uid, name, grant } = newcomer;
         self.joined += 1;
         let client = ClientId(self.joined);
-        self.clients.push(ClientState::new(client, name, grant, page));
+        let owner = self.owner_number(uid, &grant);
+        self.clients.push(ClientState::new(client, name, uid, grant, page));
         gangs(&mut self.status).push(Gang {
             client,
             pid,
-            uid,
+            owner,
             hints: ProcessHints { timeslice: self.timeslice, ..ProcessHints::default() },
             queues: Queues::default(),
         });

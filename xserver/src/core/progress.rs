@@ -61,10 +61,10 @@ impl<P: ClientPage> Core<P> {
                 .all()
                 .iter()
                 .filter(|unit| is_rival(unit))
-                .find_map(|unit| Some((unit.uid, unit.process.job?)));
+                .find_map(|unit| Some((unit.owner, unit.process.job?)));
             let belongs = |unit: &SchedEntity| {
                 let ruled = |used| ruling(units.devices()[used]) == ruling(by.device);
-                job.is_some_and(|(uid, job)| unit.uid == uid && unit.process.job == Some(job))
+                job.is_some_and(|(owner, job)| unit.owner == owner && unit.process.job == Some(job))
                     && units.uses(unit).iter().any(|used| ruled(used.device))
             };
             let all = self.clients.iter().zip(units.all()).enumerate();

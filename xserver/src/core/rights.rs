@@ -12,20 +12,38 @@ use std::collections::BTreeSet;
 
 impl<P: ClientPage> Core<P> {
     /// Sets what the programs of a client may do. Priorities above the new limit fall to it, and those that the old limit
-    /// kept low rise.
+    /// kept low rise. What an administrator has chosen stays.
     pub fn set_grant(&mut self, client: ClientId, grant: Grant) {
         let Some(index) = self.find(client) else { return };
+        let owner = self.owner_number(self.clients[index].uid, &grant);
         let (state, gang) = (&mut self.clients[index], &mut gangs(&mut self.status)[index]);
-        let before = std::mem::replace(&mut state.grant, grant);
+        gang.owner = owner;
+        state.grant = grant;
         for slot in &state.slots {
             let Some(queue) = gang.queues.iter().find(|queue| queue.queue == slot.queue) else { continue };
-            // Somebody else has set another priority.
-            let is_own = queue.priority == slot.own_priority.min(before.max_priority);
-            let priority = if is_own { slot.own_priority } else { queue.priority };
-            let priority = priority.min(state.grant.max_priority);
+            let priority = match slot.chosen {
+                Some(true) => continue,
+                Some(false) => queue.priority,
+                None => slot.own_priority,
+            };
+            let priority = state.capped(priority);
             // The gang and the slots have the same queues.
             let _ = gang.queues.apply(&Event::Hint(Hint::Priority { queue: slot.queue, priority }));
         }
+    }
+
+    /// A number that all programs with the same user and rights share, and no others. Their jobs are the same.
+    pub(super) fn owner_number(&mut self, uid: u32, grant: &Grant) -> u32 {
+        let all = self.clients.iter().zip(self.gangs());
+        let mut same = all.filter(|(other, _)| {
+            let (one, two) = (grant, &other.grant);
+            other.uid == uid && one.within == two.within && one.max_priority == two.max_priority
+        });
+        if let Some((_, gang)) = same.next() {
+            return gang.owner;
+        }
+        self.owners = self.owners.wrapping_add(1);
+        self.owners
     }
 
     /// Refuses what only administrators may do.

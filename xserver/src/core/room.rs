@@ -18,11 +18,10 @@ impl<P: ClientPage> Core<P> {
         }
         let most = self.limits.queues_per_user;
         if !grant.administers && most < QUEUES {
-            let all = self.clients.iter().zip(self.gangs());
-            let own =
-                all.filter(|(state, other)| other.uid == gang.uid && state.grant.within == grant.within);
+            let (uid, all) = (self.clients[index].uid, self.clients.iter().zip(self.gangs()));
+            let own = all.filter(|(other, _)| grant.is_one_with(uid, other.uid, &other.grant));
             if own.map(|(_, gang)| gang.queues.len()).sum::<usize>() >= most {
-                return Err(NoRoom::QueuesOfUser { uid: gang.uid, most });
+                return Err(NoRoom::QueuesOfUser { uid, most });
             }
         }
         let most = self.limits.devices_per_process;

@@ -3,7 +3,7 @@
 use super::{EventFlags, KINDS, LISTENERS, PIDFD, SILENCE, SOCKET, Server, watch};
 use crate::connection::{Connection, End, Stage};
 use crate::core::NoRoom;
-use crate::limits::{CONNECTIONS, REQUESTS, REQUESTS_PER_USER, RESERVED};
+use crate::limits::{CONNECTIONS, REQUESTS, REQUESTS_PER_USER, RESERVED, RESERVED_REQUESTS};
 use crate::list::encode;
 use crate::peer::{self, Credentials};
 use host::handle::Handle;
@@ -16,10 +16,13 @@ use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tracing::{debug, warn};
 
 /// The most connections accepted before other events are handled.
 const ACCEPTS: usize = 16;
+/// The least time between two lines of the log about refused connections.
+const QUIET: Duration = Duration::from_secs(1);
 
 impl Server {
     /// Accepts the connections that wait on a socket.
@@ -74,13 +77,13 @@ impl Server {
         let grant = match self.access.judge(&identity) {
             Ok(grant) => grant,
             Err(why) => {
-                warn!(pid, uid, "connection refused: {why}");
+                self.log_refusal(pid, uid, &why, now);
                 return refuse_on(&socket, &why);
             }
         };
         let mut connection = Connection::new(socket, pid, identity, grant, now, SILENCE);
         if let Err(why) = self.check_limits(&connection) {
-            warn!(pid, uid, "connection refused: {why}");
+            self.log_refusal(pid, uid, &why, now);
             return connection.refuse_for(&why);
         }
         if let Err(error) = self.register(&mut connection, &who) {
@@ -94,10 +97,22 @@ impl Server {
         self.connections.insert(self.last_connection, connection);
     }
 
+    /// Logs a refused connection, one a second at most: others must stay visible.
+    fn log_refusal(&mut self, pid: u32, uid: u32, why: &str, now: Time) {
+        if now < self.refusal_logged.after(QUIET) {
+            self.refusals += 1;
+            return;
+        }
+        self.refusal_logged = now;
+        match std::mem::take(&mut self.refusals) {
+            0 => warn!(pid, uid, "connection refused: {why}"),
+            more => warn!(pid, uid, more, "connection refused: {why}"),
+        }
+    }
+
     /// Refuses a connection beyond a limit of its process, its user or the server.
     fn check_limits(&self, new: &Connection) -> Result<(), String> {
-        let same_user =
-            |other: &&Connection| other.who.uid == new.who.uid && other.grant.within == new.grant.within;
+        let same_user = |other: &&Connection| new.is_one_with(other);
         let same_process = |other: &&Connection| new.pid != 0 && other.pid == new.pid;
         let count = |which: &dyn Fn(&&Connection) -> bool| self.connections.values().filter(which).count();
         let most = self.limits.connections_per_process;
@@ -108,7 +123,7 @@ impl Server {
             ));
         }
         let most = self.limits.connections_per_user;
-        if new.who.uid != 0 && count(&same_user) >= most {
+        if !new.grant.administers && count(&same_user) >= most {
             return Err(format!(
                 "user {} has {most} connections, which is the maximum for one user",
                 new.who.uid
@@ -141,10 +156,11 @@ impl Server {
     /// All of them wait for a reply. The reason has been sent.
     pub(super) fn make_room_for_request(&mut self, new: &Connection) -> Result<(), End> {
         let controls = || self.connections.iter().filter(|(_, other)| matches!(other.stage, Stage::Control));
-        let own = || controls().filter(|(_, other)| other.who.uid == new.who.uid);
-        let is_full = controls().count() >= REQUESTS;
-        let user_is_full =
-            self.access.is_shared() && !new.grant.administers && own().count() >= REQUESTS_PER_USER;
+        let own = || controls().filter(|(_, other)| new.is_one_with(other));
+        let is_limited = self.access.is_shared() && !new.grant.administers;
+        let most = if is_limited { REQUESTS - RESERVED_REQUESTS } else { REQUESTS };
+        let is_full = controls().count() >= most;
+        let user_is_full = is_limited && own().count() >= REQUESTS_PER_USER;
         if !is_full && !user_is_full {
             return Ok(());
         }
@@ -161,7 +177,7 @@ impl Server {
             true => {
                 format!("{REQUESTS_PER_USER} requests of your user wait for a reply, which is the maximum")
             }
-            false => format!("the server handles {REQUESTS} requests, which is the maximum"),
+            false => format!("the server handles {most} requests, which is the maximum"),
         };
         new.refuse(&encode(&Reply::Error(reason.clone())));
         Err(End::Refused(reason))

@@ -17,9 +17,9 @@ impl Server {
             // One read for each pending signal; the contents do not matter.
             let _ = rustix::io::read(signals, &mut [0; 1024]);
         }
-        if !reload.reads
-            && let Err(error) = reload.start()
-        {
+        if reload.reads {
+            reload.again = true;
+        } else if let Err(error) = reload.start() {
             warn!(%error, "cannot read the configuration again");
         }
     }
@@ -30,8 +30,11 @@ impl Server {
             None => Err(Refusal::NoConfiguration),
             Some(reload) if reload.reads => Err(Refusal::Reloading),
             Some(reload) => {
-                reload.waiting.push(number);
-                reload.start().map_err(|error| Refusal::BadConfiguration(error.to_string()))
+                let started = reload.start().map_err(|error| Refusal::BadConfiguration(error.to_string()));
+                if started.is_ok() {
+                    reload.waiting.push(number);
+                }
+                started
             }
         };
         match started {
@@ -65,6 +68,9 @@ impl Server {
         for number in waiting {
             self.reply_later(number, &reply);
         }
+        if self.reload.as_mut().is_some_and(|reload| std::mem::take(&mut reload.again)) {
+            self.hang_up();
+        }
     }
 
     /// Puts a configuration in force.
@@ -92,6 +98,9 @@ impl Server {
             }
         }
         for (number, why) in refused {
+            if let Some(connection) = self.connections.get(&number) {
+                connection.refuse_for(&why);
+            }
             self.close(number, &End::Refused(why));
         }
         self.decide(crate::clock::now());

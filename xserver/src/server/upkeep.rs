@@ -61,6 +61,14 @@ impl Server {
                     }
                 }
             }
+            EndpointStatus::Lost if index > 0 => {
+                // The others do not depend on it.
+                if !was_unreachable {
+                    let socket = listener.path.display();
+                    warn!(%socket, "another process holds the lock of this socket; new clients cannot connect there");
+                }
+                self.unreachable = true;
+            }
             EndpointStatus::Lost => {
                 // Two servers would schedule independently; the clients connect to the other one.
                 warn!("another server listens on this socket; this server ends");

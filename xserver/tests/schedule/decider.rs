@@ -200,7 +200,7 @@ impl Decider {
         };
         let queues: Vec<_> = (1..).zip(self.devices[client]).map(queue).collect();
         let queues = Queues::try_from(queues).expect("every queue has its own id");
-        Gang { client: ClientId(id), pid: Pid(id as u32), uid: 0, hints: ProcessHints::default(), queues }
+        Gang { client: ClientId(id), pid: Pid(id as u32), owner: 0, hints: ProcessHints::default(), queues }
     }
 }
 

@@ -163,7 +163,7 @@ impl Scheduler {
             Scope::Global => {
                 let gang = |(number, (queues, client)): (u32, (Queues, &&Client))| {
                     let (client, hints) = (ClientId(number.into()), of_process(&client.process));
-                    Gang { client, pid: Pid(number), uid: 0, hints, queues }
+                    Gang { client, pid: Pid(number), owner: 0, hints, queues }
                 };
                 Status::Global { gangs: (1..).zip(lists.into_iter().zip(clients)).map(gang).collect() }
             }

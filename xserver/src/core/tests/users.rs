@@ -2,6 +2,7 @@
 
 use super::*;
 use protocol::control::{HintUpdate, Target};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 fn grant(max_priority: i64) -> Grant {
@@ -66,6 +67,24 @@ fn priority_never_exceeds_the_limit_of_the_rule() {
 }
 
 #[test]
+fn jobs_do_not_cross_limits_and_sockets() {
+    let mut fixture = Fixture::new(Settings::default(), &[]);
+    let inside = Grant { within: Some(Path::new("/box").into()), ..grant(0) };
+    let clients = [
+        fixture.enter(7, grant(100), 0),
+        fixture.enter(7, grant(0), 0),
+        fixture.enter(7, inside, 0),
+        fixture.enter(8, grant(100), 0),
+        fixture.enter(7, grant(100), 0),
+    ];
+    let owners: Vec<_> = fixture.core.gangs().iter().map(|gang| gang.owner).collect();
+    assert_eq!(owners[0], owners[4]);
+    assert_eq!(owners[..4].iter().collect::<BTreeSet<_>>().len(), 4, "{owners:?}");
+    fixture.core.set_grant(clients[1], grant(100));
+    assert_eq!(fixture.core.gangs()[1].owner, owners[0]);
+}
+
+#[test]
 fn priority_follows_a_changed_rule() {
     let mut fixture = Fixture::new(Settings::default(), &[]);
     let client = fixture.enter(7, grant(5), 50);
@@ -82,6 +101,10 @@ fn priority_follows_a_changed_rule() {
     assert_eq!(fixture.priority(client), 10);
     fixture.core.set_grant(client, grant(8));
     assert_eq!(fixture.priority(client), 8);
+    // What an administrator has chosen stays.
+    fixture.core.hint(&root(), of, &said(99), Time(1)).unwrap();
+    fixture.core.set_grant(client, grant(7));
+    assert_eq!(fixture.priority(client), 99);
 }
 
 #[test]
