@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 pub struct System {
     /// The file of the configuration.
     pub file: PathBuf,
-    /// The configuration. It decides about the policy, instead of [`Options::policy`].
+    /// The configuration. It decides about the policy, instead of [`crate::Options::policy`].
     pub configuration: Configuration,
     /// Sockets that the service manager has made.
     pub sockets: Vec<OwnedFd>,
