@@ -42,17 +42,25 @@ pub(crate) fn spawn(
     env: &[(&str, &str)],
     stderr: Stdio,
 ) -> Result<Child, String> {
+    let mut words = vec!["HPF"];
+    words.extend(parameters.iter().flat_map(|parameter| ["--set", *parameter]));
+    spawn_with(socket, &words, env, stderr)
+}
+
+/// Starts `xserver` with these arguments.
+fn spawn_with(
+    socket: &Path,
+    arguments: &[&str],
+    env: &[(&str, &str)],
+    stderr: Stdio,
+) -> Result<Child, String> {
     let server = product("xserver")?;
     let mut command = kernel::command(&server);
     // What it is told is the test's choice, not that of the shell around it.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
         command.env_remove(name);
     }
-    command.arg("HPF");
-    for parameter in parameters {
-        command.args(["--set", parameter]);
-    }
-    command.env("XSCHED_SOCKET", socket).envs(env.iter().copied());
+    command.args(arguments).env("XSCHED_SOCKET", socket).envs(env.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
     command.spawn().map_err(|error| format!("cannot start {}: {error}", server.display()))
 }
@@ -74,6 +82,20 @@ impl Daemon {
     pub fn start_with(parameters: &[&str], env: &[(&str, &str)]) -> Daemon {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         Daemon { child: Self::answering(&folder, parameters, env), folder }
+    }
+
+    /// Starts one for all users with this configuration, in which `DIR` stands for [`Daemon::folder`], and waits until it
+    /// answers.
+    pub fn for_all_users(configuration: &str) -> Daemon {
+        let folder = tempfile::tempdir().expect("a folder for the socket");
+        let (socket, file) = (folder.path().join("socket"), folder.path().join("giveway.toml"));
+        let directory = folder.path().to_str().expect("a plain name");
+        std::fs::write(&file, configuration.replace("DIR", directory)).expect("the configuration");
+        let file = file.to_str().expect("a plain name");
+        let child = spawn_with(&socket, &["--system", "--config", file], &[], Stdio::null());
+        let child = child.unwrap_or_else(|reason| panic!("{reason}"));
+        until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
+        Daemon { child, folder }
     }
 
     /// Kills it, and starts another one in its place, without further variables and parameters.
