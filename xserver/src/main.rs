@@ -55,6 +55,9 @@ struct Cli {
     /// seconds
     #[arg(long)]
     exit_when_unused: bool,
+    /// The form of the log on standard error
+    #[arg(long, value_name = "FORM", default_value = "text")]
+    log_format: log::Form,
     /// Write what the server sees and decides to this file, one JSON object a line. An existing file is
     /// replaced. For measurements only, because the file grows without limit
     #[arg(long, value_name = "FILE")]
@@ -115,14 +118,14 @@ fn run(cli: Cli) -> Result<()> {
         limits: Limits::of_one_user(),
         system,
     };
-    let name = options.policy.row.kind;
+    let (name, form) = (options.policy.row.kind, cli.log_format);
     let server = Server::new(&endpoint, options, signals)?;
     // Standard error may be closed.
     let _ = writeln!(stderr(), "xserver: ready, policy {name}, socket {}", server.socket().display());
     // The service manager, if there is one, starts what waits for this service.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     let is_set = std::env::var_os("XSCHED_LOG_LEVEL").is_some_and(|level| !level.is_empty());
-    let _log = log::start(if is_set { config.log_level } else { LogLevel::Info });
+    let _log = log::start(if is_set { config.log_level } else { LogLevel::Info }, form);
     server.run()
 }
 

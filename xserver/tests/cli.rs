@@ -381,3 +381,28 @@ fn service_manager_that_passes_nothing_usable_is_an_error() {
     );
     assert!(message.contains("only if root has made the socket"), "{message}");
 }
+
+#[test]
+fn log_has_one_json_object_a_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("s.sock");
+    let (mut child, _, mut stderr) = started(xserver(&socket).args(["--log-format", "json"]));
+    drop(Client::with_queue(&socket, "na\"me", 0));
+    wait_for("the client is gone", || match ask(&socket, &Request::List) {
+        Reply::List(list) => list.clients.is_empty(),
+        other => panic!("{other:?}"),
+    });
+    signal(&child, libc::SIGTERM);
+    assert!(child.wait().unwrap().success());
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    let lines: Vec<serde_json::Value> =
+        rest.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let connected = lines.iter().find(|line| line["fields"]["message"] == "client connected").unwrap();
+    assert_eq!(
+        (&connected["level"], &connected["fields"]["name"]),
+        (&"INFO".into(), &"na\"me".into()),
+        "{rest}"
+    );
+    assert!(connected["fields"]["pid"].is_u64() && connected["timestamp"].is_string(), "{rest}");
+}
