@@ -224,6 +224,25 @@ fn configuration_is_read_again_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn program_that_claims_to_make_progress_starves_nobody() {
+    let (server, _) = Running::shared("[server]\nstarvation_ms = 100\n");
+    let mut low = client_of(BOB, &server.path, 0);
+    let mut high = Client::with_queue(&server.path, "high", 200);
+    low.ready(0);
+    high.ready(0);
+    for _ in 0..2 {
+        wait_for("the low program is suspended", || {
+            high.complete();
+            !low.runs()
+        });
+        wait_for("the low program runs for a moment", || {
+            high.complete();
+            low.runs() && !high.runs()
+        });
+    }
+}
+
+#[test]
 fn server_of_one_user_has_no_configuration() {
     let server = Running::new();
     assert!(error(ask(&server.path, &Request::Reload)).contains("no configuration file"));

@@ -9,13 +9,13 @@ use crate::access::Grant;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{ProcessHints, QueueHints};
-use protocol::ids::{ClientId, QueueId};
+use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{AHEAD, SLOTS, activity_of};
 use protocol::status::{Activity, Queues, StatusError};
 use protocol::time::Time;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// A queue of a client.
 #[derive(Debug)]
@@ -41,6 +41,16 @@ pub(super) struct Slot {
     ready_from: Option<Time>,
 }
 
+/// A queue for which there was no room.
+#[derive(Debug)]
+struct Refused {
+    slot: u32,
+    device: DeviceId,
+    priority: Priority,
+    level: PreemptLevel,
+    hints: QueueHints,
+}
+
 #[derive(Debug)]
 pub(super) struct ClientState<P> {
     pub client: ClientId,
@@ -50,8 +60,9 @@ pub(super) struct ClientState<P> {
     /// What its user may do.
     pub grant: Grant,
     pub page: P,
-    /// The queues for which there was no room, of which there are [`SLOTS`] at most.
-    refused: BTreeSet<QueueId>,
+    /// The queues for which there was no room, of which there are [`SLOTS`] at most, each with what the client has said of
+    /// it.
+    refused: BTreeMap<QueueId, Refused>,
     /// In the order of the gang's queues, by number.
     pub slots: Vec<Slot>,
     /// The decision of the policy.
@@ -102,7 +113,7 @@ impl<P: ClientPage> ClientState<P> {
             uid,
             grant,
             page,
-            refused: BTreeSet::new(),
+            refused: BTreeMap::new(),
             slots: Vec::new(),
             decided: permit,
             permit,
@@ -126,7 +137,7 @@ impl<P: ClientPage> ClientState<P> {
 
     /// Checks that a new queue has a name and a slot of its own.
     pub fn check_new(&self, queue: QueueId, slot: u32) -> Result<(), Fault> {
-        if self.refused.contains(&queue) {
+        if self.refused.contains_key(&queue) {
             return Err(Fault::Queue(StatusError::QueueExists(queue)));
         }
         self.check_slot(slot)
@@ -146,7 +157,7 @@ impl<P: ClientPage> ClientState<P> {
 
     /// Notes a queue for which there is no room.
     pub fn refuse(&mut self, message: &ToServer, queues: &mut Queues) -> Result<(), Fault> {
-        let ToServer::QueueCreated { queue, slot, .. } = *message else { return Ok(()) };
+        let ToServer::QueueCreated { queue, slot, device, priority, level } = *message else { return Ok(()) };
         self.check_new(queue, slot)?;
         if self.slots.iter().any(|slot| slot.queue == queue) {
             return Err(Fault::Queue(StatusError::QueueExists(queue)));
@@ -154,24 +165,45 @@ impl<P: ClientPage> ClientState<P> {
         if self.slots.len() + self.refused.len() >= SLOTS {
             return Err(Fault::Slot(slot));
         }
-        self.refused.insert(queue);
+        let hints = QueueHints::default();
+        self.refused.insert(queue, Refused { slot, device, priority, level, hints });
         self.show_activity(queues);
         Ok(())
     }
 
-    /// Returns true if a message is about a queue for which there was no room, and so has no other effect than that the
-    /// queue's end is noted.
+    /// Returns true if a message is about a queue for which there was no room. It is noted for the time at which there is.
     pub fn takes_as_refused(&mut self, message: &ToServer, queues: &mut Queues) -> bool {
         match *message {
-            ToServer::QueueDestroyed { queue } if self.refused.remove(&queue) => {
+            ToServer::QueueDestroyed { queue } if self.refused.remove(&queue).is_some() => {
                 self.show_activity(queues);
                 true
             }
-            ToServer::Priority { queue, .. }
-            | ToServer::Level { queue, .. }
-            | ToServer::QueueHints { queue, .. } => self.refused.contains(&queue),
+            ToServer::Priority { queue, priority } => {
+                self.refused.get_mut(&queue).map(|refused| refused.priority = priority).is_some()
+            }
+            ToServer::Level { queue, level } => {
+                self.refused.get_mut(&queue).map(|refused| refused.level = level).is_some()
+            }
+            ToServer::QueueHints { queue, hints } => {
+                self.refused.get_mut(&queue).map(|refused| refused.hints = hints).is_some()
+            }
             _ => false,
         }
+    }
+
+    /// The first queue for which there was no room, and its device.
+    pub fn first_refused(&self) -> Option<(QueueId, DeviceId)> {
+        self.refused.first_key_value().map(|(queue, refused)| (*queue, refused.device))
+    }
+
+    /// Takes a queue for which there is room now: the messages by which the client would create it.
+    pub fn take_refused(&mut self, queue: QueueId, queues: &mut Queues) -> Vec<ToServer> {
+        let Some(Refused { slot, device, priority, level, hints }) = self.refused.remove(&queue) else {
+            return Vec::new();
+        };
+        self.show_activity(queues);
+        let created = ToServer::QueueCreated { queue, slot, device, priority, level };
+        vec![created, ToServer::QueueHints { queue, hints }]
     }
 
     /// Returns true if it runs unscheduled, because there was no room for one of its queues.

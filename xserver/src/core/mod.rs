@@ -100,6 +100,8 @@ pub struct Core<P> {
     clients: Vec<ClientState<P>>,
     joined: u64,
     limits: Limits,
+    /// True if there may be room for queues that were refused.
+    has_more_room: bool,
     /// The number of the last owner.
     owners: u32,
     /// The time slice for all clients that `xcli hint` has set.
@@ -133,6 +135,7 @@ impl<P: ClientPage> Core<P> {
             clients: Vec::new(),
             joined: 0,
             limits: Limits::of_one_user(),
+            has_more_room: false,
             owners: 0,
             timeslice: None,
             contests: Vec::new(),
@@ -145,9 +148,10 @@ impl<P: ClientPage> Core<P> {
         }
     }
 
-    /// Sets the limits for queues that come from now on.
+    /// Sets the limits for queues.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
+        self.has_more_room = true;
     }
 
     /// Adds a client. It has no permission before the next step.
@@ -195,6 +199,7 @@ impl<P: ClientPage> Core<P> {
     pub fn leave(&mut self, client: ClientId) -> Option<P> {
         let index = self.find(client)?;
         let gang = gangs(&mut self.status).remove(index);
+        self.has_more_room = true;
         for queue in gang.queues.iter() {
             forget_device(&mut self.devices, queue.device);
         }
@@ -240,6 +245,7 @@ impl<P: ClientPage> Core<P> {
                     gang.queues.iter().find(|status| status.queue == queue).map(|status| status.device);
                 gang.queues.apply(&Event::QueueDestroyed { queue }).map_err(Fault::Queue)?;
                 state.remove(queue);
+                self.has_more_room = true;
                 if let Some(device) = device {
                     forget_device(&mut self.devices, device);
                 }
@@ -384,6 +390,7 @@ impl<P: ClientPage> Core<P> {
     /// earlier; a time in the past means as soon as pending events are handled.
     pub fn step(&mut self, now: Time) -> Option<Time> {
         self.decisions += 1;
+        self.admit_refused();
         let mut wake = None;
         let mut stable = false;
         for _ in 0..ROUNDS {

@@ -19,6 +19,7 @@ impl<P: ClientPage> Core<P> {
         let (state, gang) = (&mut self.clients[index], &mut gangs(&mut self.status)[index]);
         gang.owner = owner;
         state.grant = grant;
+        self.has_more_room = true;
         for slot in &state.slots {
             let Some(queue) = gang.queues.iter().find(|queue| queue.queue == slot.queue) else { continue };
             let priority = match slot.chosen {

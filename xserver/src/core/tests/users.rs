@@ -182,22 +182,34 @@ fn program_with_a_queue_too_many_runs_unscheduled_and_keeps_nobody_waiting() {
     let reason = fixture.core.clients(&root()).next().unwrap().permit.reason;
     assert_eq!(reason, Reason::NoRoom);
     // Nothing that concerns the queue is a fault, and its name stays taken.
+    let hints = QueueHints { preemptible: false, ..QueueHints::default() };
     for message in [
         ToServer::Priority { queue: QueueId(2), priority: Priority::MAX },
-        ToServer::Level { queue: QueueId(2), level: PreemptLevel::Block },
-        ToServer::QueueHints { queue: QueueId(2), hints: QueueHints::default() },
+        ToServer::Level { queue: QueueId(2), level: PreemptLevel::Interrupt },
+        ToServer::QueueHints { queue: QueueId(2), hints },
     ] {
         assert_eq!(fixture.core.apply(greedy, &message), Ok(None));
     }
     let exists = Err(Fault::Queue(StatusError::QueueExists(QueueId(2))));
     assert_eq!(fixture.core.apply(greedy, &created(2, 2, 1, 0)), exists);
-    // Without it the client is scheduled again, also if room has come meanwhile.
+    // When there is room, the queue is admitted with what was said of it.
     fixture.core.leave(second);
-    assert_eq!(fixture.core.apply(greedy, &created(2, 2, 1, 0)), exists);
-    assert_eq!(fixture.core.apply(greedy, &ToServer::QueueDestroyed { queue: QueueId(2) }), Ok(None));
     fixture.step();
     assert_eq!([0, 2].map(|client| fixture.page(client).runs()), [true, false]);
-    assert_eq!(fixture.core.apply(greedy, &created(2, 2, 1, 0)), Ok(None));
+    let shown = fixture.core.clients(&root()).next().unwrap();
+    let status = shown.queues[1].status;
+    assert_eq!(
+        (status.queue, status.priority, status.level),
+        (QueueId(2), Priority::MAX, PreemptLevel::Interrupt)
+    );
+    assert_eq!(status.hints, hints);
+    // A refused queue that is destroyed keeps its client from nothing any more.
+    assert_eq!(fixture.core.apply(greedy, &created(3, 2, 1, 0)), Ok(Some(limit)));
+    fixture.step();
+    assert!(fixture.page(2).runs());
+    assert_eq!(fixture.core.apply(greedy, &ToServer::QueueDestroyed { queue: QueueId(3) }), Ok(None));
+    fixture.step();
+    assert_eq!([0, 2].map(|client| fixture.page(client).runs()), [true, false]);
     // Other users have room, and so has root.
     let other = fixture.clients[2];
     assert_eq!(fixture.core.apply(other, &created(2, 2, 1, 0)), Ok(None));
