@@ -76,7 +76,7 @@ The published description of GPreempt's scheduler has these keys. What they beco
 |---|---|
 | `enabled` | `xcli on`, `xcli off`; a program without the library is not scheduled |
 | priorities with names | `[[rule]]` with a `name` and `max_priority`; a program asks by `xcli run --priority N` |
-| `min_prep_time_us` | no key: how long before its arrival work is announced is the hint of an arrival (`xcli hint`, `XHintSetArrival`) |
+| `min_prep_time_us` | no key: how long before its arrival work is announced is the hint of an arrival (`xcli hint`, `XHintArrival`) |
 | `safety_margin_us` | no key: lingers and windows are learnt ([ADR 20](../adr/0020-lingers-are-learnt.md)) |
 | `min_timeslice_us`, `max_timeslice_us` | no key for the range, which is fixed (100 µs to 10 s); the slice itself is the parameter `slice-ms` of the policies that have one, or `xcli hint --timeslice` |
 | `be_task_us` | no key: the window of a best-effort program follows the measured times of its kernels, or `--threshold` and `--batch` fix it |
