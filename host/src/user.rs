@@ -17,7 +17,7 @@ pub fn is_same(one: u32, other: u32) -> bool {
     one == other && Namespace::read().is_same(one, other)
 }
 
-/// What the ids of this process's user namespace stand for.
+/// The mapping of user ids in this process's user namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     overflow: String,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What tells jobs apart: the policy, the owner and the number.
+/// The key of a job: policy, owner and number.
 pub(crate) type JobKey = (usize, u32, u64);
 
 /// The jobs of a decision. The same value is used for every decision, so that noting them allocates only

@@ -31,7 +31,7 @@ pub struct Grant {
     pub max_priority: Priority,
     /// True if it may see and change everything.
     pub administers: bool,
-    /// The socket, if it is one of `[[listen]]`: whoever comes by it sees only what came by it as well.
+    /// The socket, if it is one of `[[listen]]`. Clients of such a socket see only each other.
     pub within: Option<Arc<Path>>,
 }
 
@@ -82,7 +82,7 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rules {
     all: Vec<Rule>,
-    /// The further sockets, each with the highest priority of those who come by it.
+    /// The additional sockets, each with the highest priority of its clients.
     caps: BTreeMap<PathBuf, Priority>,
 }
 
@@ -123,7 +123,7 @@ impl Grant {
         Self { rule: rule.into(), max_priority: Priority::MAX, administers: true, within: None }
     }
 
-    /// Returns true if both are one for the limits: the same user or, behind a further socket, whoever came by it.
+    /// Returns true if the limits count both clients together: they belong to one user, or to one additional socket.
     pub fn is_one_with(&self, own: u32, other: u32, theirs: &Self) -> bool {
         self.within == theirs.within && (self.within.is_some() || own == other)
     }
@@ -136,13 +136,13 @@ impl Grant {
 }
 
 impl Rules {
-    /// The rules in their order, and the highest priority of the programs that come by some sockets.
+    /// The rules in their order, and the highest priority of each additional socket's clients.
     pub fn new(all: Vec<Rule>, caps: BTreeMap<PathBuf, Priority>) -> Self {
         Self { all, caps }
     }
 
     fn judge(&self, who: &Identity) -> Result<Grant, String> {
-        // A further socket may be in a container, whose root can have the number of root here.
+        // Root of a container can have user number 0 here, and connects through an additional socket.
         let cap = self.caps.get(&*who.socket).copied();
         let is_free = cap.is_none();
         let cap = cap.unwrap_or(Priority::MAX);

@@ -101,10 +101,12 @@ impl Configuration {
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
             anyhow::anyhow!("{place}{}", error.message().replace('\n', " "))
         })?;
-        Self::check(&file, accounts)
+        let written = toml::from_str(text).unwrap_or_default();
+        Self::check(&file, &written, accounts)
     }
 
-    fn check(file: &File, accounts: &dyn Accounts) -> Result<Self> {
+    /// Checks a file. `written` has the keys that it contains.
+    fn check(file: &File, written: &toml::Table, accounts: &dyn Accounts) -> Result<Self> {
         for (header, count) in
             [("device", file.device.len()), ("listen", file.listen.len()), ("rule", file.rule.len())]
         {
@@ -151,7 +153,7 @@ impl Configuration {
             listen,
             rules: Rules::new(rules, caps),
             limits: limits(file)?,
-            keys: in_force(file),
+            keys: in_force(file, written),
         })
     }
 }
@@ -166,8 +168,8 @@ impl Default for Configuration {
             starvation: Some(Duration::from_millis(file.server.starvation_ms)),
             listen: Vec::new(),
             rules: Rules::default(),
-            limits: Limits::of_system(),
-            keys: in_force(&file),
+            limits: Limits::default(),
+            keys: in_force(&file, &toml::Table::new()),
         }
     }
 }
@@ -239,34 +241,32 @@ fn limits(file: &File) -> Result<Limits> {
             bail!("[limits]: {key} = {value} is not in 1..{most}");
         }
     }
-    Ok(Limits {
-        connections_per_process: table.connections_per_process,
-        connections_per_user: table.connections_per_user,
-        queues_per_user: table.queues_per_user,
-        devices_per_process: table.devices_per_process,
-    })
+    Ok(*table)
 }
 
-/// Returns every key with its value.
-fn in_force(file: &File) -> Vec<ConfigKey> {
+/// Returns every key with its value. `written` has the keys that the file contains.
+fn in_force(file: &File, written: &toml::Table) -> Vec<ConfigKey> {
     let Ok(toml::Value::Table(values)) = toml::Value::try_from(file) else { return Vec::new() };
     let mut keys = Vec::new();
     for table in TABLES {
         let name = table.header.trim_matches(['[', ']']);
-        let entries = match values.get(name) {
-            Some(toml::Value::Array(entries)) => {
-                let named = |(index, entry)| (format!("{name}[{index}]"), entry);
-                entries.iter().enumerate().map(named).collect()
-            }
-            Some(entry) => vec![(name.to_owned(), entry)],
-            None => Vec::new(),
+        let entries = |all: &toml::Table| match all.get(name).cloned() {
+            Some(toml::Value::Array(entries)) => entries,
+            other => other.into_iter().collect(),
         };
-        for (place, entry) in entries {
+        let written = entries(written);
+        for (index, entry) in entries(&values).iter().enumerate() {
+            let place =
+                if table.header.starts_with("[[") { format!("{name}[{index}]") } else { name.to_owned() };
             for key in table.keys {
                 let Some(value) = entry.get(key.name) else { continue };
-                let value = value.to_string();
-                let from = if value == key.default { ConfigOrigin::Default } else { ConfigOrigin::File };
-                keys.push(ConfigKey { name: format!("{place}.{}", key.name), value, from });
+                let is_written = written.get(index).is_some_and(|entry| entry.get(key.name).is_some());
+                let from = if is_written { ConfigOrigin::File } else { ConfigOrigin::Default };
+                keys.push(ConfigKey {
+                    name: format!("{place}.{}", key.name),
+                    value: value.to_string(),
+                    from,
+                });
             }
         }
     }
@@ -320,7 +320,7 @@ mod tests {
         let default = Configuration::default();
         assert_eq!((&configuration.policy, &configuration.keys), (&default.policy, &default.keys));
         assert_eq!((configuration.starvation, configuration.limits), (default.starvation, default.limits));
-        assert_eq!(configuration.limits, Limits::of_system());
+        assert_eq!(configuration.limits, Limits::default());
         assert_eq!(configuration.starvation, Some(Duration::from_secs(10)));
         assert!(configuration.keys.iter().all(|key| key.from == ConfigOrigin::Default));
         assert!(
@@ -358,11 +358,18 @@ mod tests {
         assert_eq!(configuration.starvation, None);
         let path = PathBuf::from("/run/giveway/batch/xserver.sock");
         assert_eq!(configuration.listen, [Listen { path, mode: 0o660 }]);
-        assert_eq!(configuration.limits, Limits { queues_per_user: 10, ..Limits::of_system() });
+        assert_eq!(configuration.limits, Limits { queues_per_user: 10, ..Limits::default() });
         let key = |name: &str| configuration.keys.iter().find(|key| key.name == name).unwrap().clone();
         assert_eq!(key("rule[0].users").value, r#"["alice", 7]"#);
         assert_eq!(key("rule[0].users").from, ConfigOrigin::File);
         assert_eq!(key("rule[0].administer").from, ConfigOrigin::Default);
+        // A value that happens to be the default comes from the file as well.
+        let same = parse("[policy]\nname = \"HPF\"").unwrap();
+        let from = |name: &str| same.keys.iter().find(|key| key.name == name).unwrap().from;
+        assert_eq!(
+            (from("policy.name"), from("policy.parameters")),
+            (ConfigOrigin::File, ConfigOrigin::Default)
+        );
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Endpoint {
         Ok(Self::open(socket, 0o666))
     }
 
-    /// A socket for whoever its permissions admit.
+    /// A socket with these permissions.
     pub(crate) fn open(socket: PathBuf, mode: u32) -> Self {
         Self { socket, private: 0, modes: (mode, OPEN_DIRECTORY) }
     }
@@ -140,8 +140,8 @@ impl Listener {
         Ok(Self { socket, path, endpoint: endpoint.clone(), made })
     }
 
-    /// Takes a socket that the service manager has made and listens on. It says who answers: whoever called `listen`
-    /// (`init_peercred`, net/unix/af_unix.c).
+    /// Takes a socket that the service manager has created and listens on. Clients see the credentials of the process that
+    /// called `listen` (`init_peercred`, net/unix/af_unix.c), so this process must not call it again.
     ///
     /// # Errors
     /// The descriptor is not a listening Unix socket with a path.

@@ -1,5 +1,7 @@
 //! How much of the server one program or one user can take.
 
+pub use crate::configuration::keys::Limits;
+
 /// The most queues of all clients together. A step may read each of them.
 pub const QUEUES: usize = 65_536;
 /// The most devices of all clients together. A host has some dozens, including partitions.
@@ -15,32 +17,9 @@ pub const RESERVED_REQUESTS: usize = 16;
 /// The most connections of xcli of one user.
 pub const REQUESTS_PER_USER: usize = 16;
 
-/// The limits of one program or one user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections of one process.
-    pub connections_per_process: usize,
-    /// Connections of one user.
-    pub connections_per_user: usize,
-    /// Queues of one user.
-    pub queues_per_user: usize,
-    /// Devices on which one process has queues.
-    pub devices_per_process: usize,
-}
-
 impl Limits {
     /// The limits of a server of one user, who can take all of it, but not with one process.
-    pub const fn of_one_user() -> Self {
-        Self { connections_per_user: CONNECTIONS, queues_per_user: usize::MAX, ..Self::of_system() }
-    }
-
-    /// The limits of a server for all users whose configuration sets none.
-    pub const fn of_system() -> Self {
-        Self {
-            connections_per_process: 64,
-            connections_per_user: 256,
-            queues_per_user: 16_384,
-            devices_per_process: 64,
-        }
+    pub fn of_one_user() -> Self {
+        Self { connections_per_user: CONNECTIONS, queues_per_user: usize::MAX, ..Self::default() }
     }
 }

@@ -103,7 +103,8 @@ impl Answer<'_> {
 
 /// The most bytes of lists that connections have not taken.
 pub(crate) const UNREAD: usize = 64 << 20;
-/// For how many times as long as it took to make lists none is made, so that lists take a tenth of the time.
+/// The server waits for so many times as long as it took to make lists before it makes others. So lists take a tenth of the
+/// time, or more if one takes longer than a ninth of [`LONGEST_PAUSE`].
 const PAUSE: u32 = 9;
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);

@@ -41,11 +41,12 @@ pub enum Account {
 }
 
 macro_rules! tables {
-    ($($name:ident $header:literal $about:literal {
+    ($($(#[$more:meta])* $name:ident $header:literal $about:literal {
         $($key:ident: $type:ty = $default:expr, $shown:literal, $values:literal, $meaning:literal;)*
     })*) => {
         $(
             #[doc = $about]
+            $(#[$more])*
             #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
             #[serde(deny_unknown_fields, default)]
             pub struct $name {
@@ -85,17 +86,17 @@ tables! {
         parameters: BTreeMap<String, f64> = BTreeMap::new(), "{}", "names and numbers of `xcli policy list`",
             "The parameters of the policy.";
     }
-    ListenTable "[[listen]]" "A further socket, for example one that is mounted into a container. Nobody who comes by it administers the server, root of the container included. Whoever comes by it sees and changes only what came by it as well, and all of them together are one user for the limits. Only root can make such a socket: with the systemd service, a socket unit makes it." {
+    ListenTable "[[listen]]" "An additional socket, for example one that is mounted into a container. Its clients cannot administer the server, and that includes root of the container. They see and change only programs of the same user that connected through the same socket. The limits count all its clients as one user. Only root can create such a socket; with the systemd service, a socket unit creates it." {
         path: PathBuf = PathBuf::new(), "\"\"", "an absolute path of at most 107 bytes", "The socket.";
         mode: String = "0666".to_owned(), "\"0666\"", "an octal number", "The permissions of the socket's file. Who may not write to it cannot connect.";
         max_priority: Priority = Priority::MAX, "255", "-255 to 255",
-            "No program that comes by this socket has a higher priority, whatever its rule permits.";
+            "The highest priority of the socket's clients. A rule cannot raise it.";
     }
     RuleTable "[[rule]]" "What some programs may do. The first rule counts whose conditions all hold; a condition that is empty holds. For a program without a rule the priority is at most 0." {
         name: String = String::new(), "\"\"", "a text", "The name of the rule, which messages and `xcli list --json` show.";
         users: Vec<Account> = Vec::new(), "[]", "names or numbers", "Condition: the user of the program is one of these.";
         groups: Vec<Account> = Vec::new(), "[]", "names or numbers", "Condition: the program is in one of these groups.";
-        listen: Vec<PathBuf> = Vec::new(), "[]", "paths", "Condition: the program came by one of these sockets, `/run/giveway/xserver.sock` or a `[[listen]]`.";
+        listen: Vec<PathBuf> = Vec::new(), "[]", "paths", "Condition: the program connected through one of these sockets: `/run/giveway/xserver.sock` or the path of a `[[listen]]`.";
         cgroups: Vec<String> = Vec::new(), "[]", "patterns with `*`",
             "Condition: the control group of the program when it connects matches one of these, such as `/system.slice/docker-*`. `*` stands for any text, `/` included: begin with the slice, because users name groups below their own. A group that the server cannot see (`/proc` with `hidepid`) matches nothing.";
         connect: bool = true, "true", "true, false", "False refuses the programs: they run unscheduled.";
@@ -103,7 +104,8 @@ tables! {
         administer: bool = false, "false", "true, false",
             "True lets the user see and change everything: all programs, the policy, `xcli off`, `xcli reload`. Root always may.";
     }
-    LimitsTable "[limits]" "How much one program or one user can take. Administrators have no limit for a user." {
+    #[derive(Copy, Eq)]
+    Limits "[limits]" "How much one program or one user can take. Administrators have no limit for a user." {
         connections_per_process: usize = 64, "64", "1 to 1,024", "Connections of one process, of `xcli` included.";
         connections_per_user: usize = 256, "256", "1 to 1,024", "Connections of one user. The server has 1,024, of which the last 32 are for administrators.";
         queues_per_user: usize = 16_384, "16384", "1 to 65,536",
@@ -122,5 +124,5 @@ pub struct File {
     pub device: Vec<DeviceTable>,
     pub listen: Vec<ListenTable>,
     pub rule: Vec<RuleTable>,
-    pub limits: LimitsTable,
+    pub limits: Limits,
 }

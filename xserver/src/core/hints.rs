@@ -59,9 +59,8 @@ impl<P: ClientPage> Core<P> {
     /// The places of the clients that are meant.
     fn meant(&self, asker: &Asker, of: Target) -> Result<Vec<usize>, Refusal> {
         let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
-        let all = self.clients.iter().zip(self.gangs()).enumerate();
-        let named: Vec<(usize, &Gang)> = all
-            .filter(|(_, (state, _))| asker.reaches(state.uid, &state.grant))
+        let named: Vec<(usize, &Gang)> = self
+            .seen_by(asker)
             .filter(|(_, (_, gang))| of.pid.is_none_or(|pid| gang.pid == pid))
             .map(|(place, (_, gang))| (place, gang))
             .collect();

@@ -1,5 +1,6 @@
 //! The list of clients for users, who see what they may see.
 
+use super::client::ClientState;
 use super::{ClientPage, Core};
 use crate::access::{Asker, Grant};
 use protocol::codes::PreemptLevel;
@@ -7,40 +8,38 @@ use protocol::control::{Client, Owner, Preemption, Queue, QueueState};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::operation::{Permit, Reason};
 use protocol::slow::SlowPath;
-use protocol::status::Activity;
+use protocol::status::{Activity, Gang};
 use std::collections::BTreeSet;
 
 impl<P: ClientPage> Core<P> {
+    /// The clients that this person may see and change, each with its place.
+    pub(super) fn seen_by(&self, asker: &Asker) -> impl Iterator<Item = (usize, (&ClientState<P>, &Gang))> {
+        let all = self.clients.iter().zip(self.gangs()).enumerate();
+        all.filter(|(_, (state, _))| asker.reaches(state.uid, &state.grant))
+    }
+
     /// The clients that this person may see and their pages, in order of connection.
     pub fn pages_for(&self, asker: &Asker) -> impl Iterator<Item = (ClientId, &P)> {
-        let all = self.clients.iter().zip(self.gangs());
-        all.filter(|(state, _)| asker.reaches(state.uid, &state.grant))
-            .map(|(state, _)| (state.client, &state.page))
+        self.seen_by(asker).map(|(_, (state, _))| (state.client, &state.page))
     }
 
     /// The devices on which clients that this person may see have queues, sorted.
     pub fn devices_for(&self, asker: &Asker) -> Vec<DeviceId> {
-        let all = self.clients.iter().zip(self.gangs());
-        let seen = all.filter(|(state, _)| asker.reaches(state.uid, &state.grant));
-        let devices: BTreeSet<_> =
-            seen.flat_map(|(_, gang)| gang.queues.iter()).map(|queue| queue.device).collect();
+        let queues = self.seen_by(asker).flat_map(|(_, (_, gang))| gang.queues.iter());
+        let devices: BTreeSet<_> = queues.map(|queue| queue.device).collect();
         devices.into_iter().collect()
     }
 
     /// The list of clients as of the last step, as this person may see it. The caller sets `fresh` and `owner`.
     pub fn clients(&self, asker: &Asker) -> impl Iterator<Item = Client> {
-        let all = || {
-            let all = self.clients.iter().zip(self.gangs());
-            all.filter(|(state, _)| asker.reaches(state.uid, &state.grant))
-        };
-        let mut seen: BTreeSet<Pid> = all().map(|(_, gang)| gang.pid).collect();
+        let mut seen: BTreeSet<Pid> = self.seen_by(asker).map(|(_, (_, gang))| gang.pid).collect();
         // A process can have clients of several users.
         for (state, gang) in self.clients.iter().zip(self.gangs()) {
             if !asker.reaches(state.uid, &state.grant) {
                 seen.remove(&gang.pid);
             }
         }
-        all().map(move |(state, gang)| {
+        self.seen_by(asker).map(move |(_, (state, gang))| {
             let permit = hide_rivals(state.permit, &seen);
             Client {
                 client: state.client,

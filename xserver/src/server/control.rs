@@ -184,7 +184,7 @@ fn is_for_administrators(request: &Request) -> bool {
     }
 }
 
-/// Refuses to suspend processes for somebody who came by a socket with a limit, such as root of a container.
+/// Refuses to suspend processes for a person who connected through an additional socket, such as root of a container.
 fn check_is_outside(connection: &Connection) -> Result<(), Refusal> {
     match connection.grant.within {
         None => Ok(()),

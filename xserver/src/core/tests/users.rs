@@ -165,7 +165,7 @@ fn a_person_sees_and_changes_the_own_programs_only() {
 #[test]
 fn program_with_a_queue_too_many_runs_unscheduled_and_keeps_nobody_waiting() {
     let mut fixture = Fixture::new(Settings::default(), &[]);
-    fixture.core.set_limits(Limits { queues_per_user: 2, ..Limits::of_system() });
+    fixture.core.set_limits(Limits { queues_per_user: 2, ..Limits::default() });
     let greedy = fixture.enter(7, grant(255), 200);
     let second = fixture.enter(7, grant(255), 0);
     fixture.enter(8, grant(0), 0);
@@ -233,7 +233,7 @@ fn devices_of_one_program_are_limited() {
 #[test]
 fn number_of_refused_queues_is_bounded() {
     let mut fixture = Fixture::new(Settings::default(), &[]);
-    fixture.core.set_limits(Limits { queues_per_user: 1, ..Limits::of_system() });
+    fixture.core.set_limits(Limits { queues_per_user: 1, ..Limits::default() });
     let client = fixture.enter(7, grant(0), 0);
     for queue in 2..=SLOTS as u64 {
         assert!(fixture.core.apply(client, &created(queue, 1, 1, 0)).unwrap().is_some());
