@@ -31,6 +31,8 @@ pub struct Grant {
     pub max_priority: Priority,
     /// True if it may see and change everything.
     pub administers: bool,
+    /// True if it may see everything. Who administers may in any case.
+    pub observes: bool,
     /// The socket, if it is one of `[[listen]]`. Clients of such a socket see only each other.
     pub within: Option<Arc<Path>>,
 }
@@ -45,15 +47,25 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Returns true if the person may see and change a program of this user with this grant.
-    pub fn reaches(&self, uid: u32, grant: &Grant) -> bool {
-        self.grant.reaches(self.uid, uid, grant)
+    /// Returns true if the person may see a program of this user with this grant.
+    pub fn sees(&self, uid: u32, grant: &Grant) -> bool {
+        self.sees_all() || self.changes(uid, grant)
+    }
+
+    /// Returns true if the person may see all programs.
+    pub fn sees_all(&self) -> bool {
+        self.grant.administers || self.grant.observes
+    }
+
+    /// Returns true if the person may change a program of this user with this grant.
+    pub fn changes(&self, uid: u32, grant: &Grant) -> bool {
+        let is_inside = self.grant.within.is_none() || self.grant.within == grant.within;
+        self.grant.administers || is_inside && is_same(self.uid, uid)
     }
 
     /// Returns true if both persons see the same.
     pub fn sees_the_same_as(&self, other: &Self) -> bool {
-        let (one, two) = (&self.grant, &other.grant);
-        one.administers && two.administers || self.uid == other.uid && one == two
+        self.sees_all() && other.sees_all() || self.uid == other.uid && self.grant == other.grant
     }
 }
 
@@ -76,6 +88,8 @@ pub struct Rule {
     pub max_priority: Priority,
     /// True if the user may see and change everything.
     pub administers: bool,
+    /// True if the user may see everything.
+    pub observes: bool,
 }
 
 /// The rules of a server for all users.
@@ -92,7 +106,12 @@ pub enum Access {
     /// The server of this user.
     Own(u32),
     /// The server for all users.
-    Shared(Rules),
+    Shared {
+        /// The rules of the configuration.
+        rules: Rules,
+        /// The server's user, who may see everything: the exporter of metrics is such a program.
+        own: u32,
+    },
 }
 
 impl Access {
@@ -108,30 +127,35 @@ impl Access {
                 Err("this server's user namespace does not map your user".to_owned())
             }
             Self::Own(own) => Err(format!("this server belongs to user {own}, not to user {}", who.uid)),
-            Self::Shared(rules) => rules.judge(who),
+            Self::Shared { rules, own } => rules.judge(who, *own),
         }
+    }
+
+    /// The rights at a server for all users with these rules.
+    pub fn shared(rules: Rules) -> Self {
+        Self::Shared { rules, own: rustix::process::geteuid().as_raw() }
     }
 
     /// Returns true if the server is for all users.
     pub fn is_shared(&self) -> bool {
-        matches!(self, Self::Shared(_))
+        matches!(self, Self::Shared { .. })
     }
 }
 
 impl Grant {
     fn all(rule: &str) -> Self {
-        Self { rule: rule.into(), max_priority: Priority::MAX, administers: true, within: None }
+        Self {
+            rule: rule.into(),
+            max_priority: Priority::MAX,
+            administers: true,
+            observes: true,
+            within: None,
+        }
     }
 
     /// Returns true if the limits count both clients together: they belong to one user, or to one additional socket.
     pub fn is_one_with(&self, own: u32, other: u32, theirs: &Self) -> bool {
         self.within == theirs.within && (self.within.is_some() || own == other)
-    }
-
-    /// Returns true if a user with this grant may see and change a program of a user with that grant.
-    pub fn reaches(&self, own: u32, other: u32, theirs: &Self) -> bool {
-        let is_inside = self.within.is_none() || self.within == theirs.within;
-        self.administers || is_inside && is_same(own, other)
     }
 }
 
@@ -141,7 +165,7 @@ impl Rules {
         Self { all, caps }
     }
 
-    fn judge(&self, who: &Identity) -> Result<Grant, String> {
+    fn judge(&self, who: &Identity, own: u32) -> Result<Grant, String> {
         // Root of a container can have user number 0 here, and connects through an additional socket.
         let cap = self.caps.get(&*who.socket).copied();
         let is_free = cap.is_none();
@@ -150,9 +174,16 @@ impl Rules {
             return Ok(Grant::all("root"));
         }
         let within = (!is_free).then(|| who.socket.clone());
+        let is_server = is_free && is_same(own, who.uid);
         let Some(rule) = self.all.iter().find(|rule| rule.holds_for(who)) else {
             let max_priority = cap.min(Priority::DEFAULT);
-            return Ok(Grant { rule: "default".into(), max_priority, administers: false, within });
+            return Ok(Grant {
+                rule: "default".into(),
+                max_priority,
+                administers: false,
+                observes: is_server,
+                within,
+            });
         };
         if !rule.connects {
             return Err(format!(
@@ -164,6 +195,7 @@ impl Rules {
             rule: rule.name.clone(),
             max_priority: cap.min(rule.max_priority),
             administers: rule.administers && is_free,
+            observes: rule.observes && is_free || is_server,
             within,
         })
     }
@@ -223,7 +255,12 @@ mod tests {
             connects: true,
             max_priority: Priority::try_from(max_priority).unwrap(),
             administers: false,
+            observes: false,
         }
+    }
+
+    fn asker(uid: u32, grant: &Grant) -> Asker {
+        Asker { uid, grant: grant.clone() }
     }
 
     #[test]
@@ -245,7 +282,7 @@ mod tests {
             Rule { users: vec![7], ..rule("seven", 5) },
             Rule { sockets: vec!["/batch".into()], ..rule("batch", -1) },
         ];
-        let access = Access::Shared(Rules::new(all, BTreeMap::new()));
+        let access = Access::Shared { rules: Rules::new(all, BTreeMap::new()), own: 999 };
         let judge = |who: Identity| {
             access
                 .judge(&who)
@@ -268,16 +305,39 @@ mod tests {
         let cap = Priority::try_from(-5).unwrap();
         let rules = Rules::new(all, [("/capped".into(), cap)].into());
         for uid in [0, 7, 9] {
-            let grant = rules.judge(&who(uid, &[], "", "/capped")).unwrap();
+            let grant = rules.judge(&who(uid, &[], "", "/capped"), 999).unwrap();
             assert_eq!((grant.max_priority, grant.administers), (cap, false), "{uid}");
         }
-        assert!(rules.judge(&who(7, &[], "", "/s")).unwrap().administers);
+        assert!(rules.judge(&who(7, &[], "", "/s"), 999).unwrap().administers);
         // Whoever is behind it sees nothing of the same user outside.
-        let judge = |uid, socket| rules.judge(&who(uid, &[], "", socket)).unwrap();
+        let judge = |uid, socket| rules.judge(&who(uid, &[], "", socket), 999).unwrap();
         let (inside, outside) = (judge(9, "/capped"), judge(9, "/s"));
-        assert!(inside.reaches(9, 9, &inside) && outside.reaches(9, 9, &inside));
-        assert!(!inside.reaches(9, 9, &outside) && !inside.reaches(9, 8, &inside));
-        assert!(!judge(0, "/capped").reaches(0, 0, &judge(0, "/s")) && judge(0, "/s").reaches(0, 9, &inside));
+        let reaches = |uid, grant: &Grant, other, theirs: &Grant| {
+            let asker = asker(uid, grant);
+            assert_eq!(asker.sees(other, theirs), asker.changes(other, theirs));
+            asker.sees(other, theirs)
+        };
+        assert!(reaches(9, &inside, 9, &inside) && reaches(9, &outside, 9, &inside));
+        assert!(!reaches(9, &inside, 9, &outside) && !reaches(9, &inside, 8, &inside));
+        assert!(!reaches(0, &judge(0, "/capped"), 0, &judge(0, "/s")));
+        assert!(reaches(0, &judge(0, "/s"), 9, &inside));
+    }
+
+    #[test]
+    fn observer_sees_all_and_changes_only_the_own_programs() {
+        let all = vec![Rule { observes: true, users: vec![7], ..rule("monitoring", 0) }];
+        let rules = Rules::new(all, [("/capped".into(), Priority::DEFAULT)].into());
+        let judge = |uid, socket| rules.judge(&who(uid, &[], "", socket), 999).unwrap();
+        let other = judge(9, "/s");
+        for uid in [7, 999] {
+            let observer = asker(uid, &judge(uid, "/s"));
+            assert!(observer.sees(9, &other) && !observer.changes(9, &other), "{uid}");
+            assert!(observer.changes(uid, &other), "{uid}");
+            // The rule and the server's user do not count behind an additional socket.
+            assert!(!asker(uid, &judge(uid, "/capped")).sees(9, &other), "{uid}");
+        }
+        assert!(asker(7, &judge(7, "/s")).sees_the_same_as(&asker(0, &judge(0, "/s"))));
+        assert!(!asker(9, &other).sees_the_same_as(&asker(7, &judge(7, "/s"))));
     }
 
     #[test]

@@ -215,6 +215,7 @@ fn rule(table: &RuleTable, name: &str, accounts: &dyn Accounts) -> Result<Rule> 
         connects: table.connect,
         max_priority: table.max_priority,
         administers: table.administer,
+        observes: table.observe,
     })
 }
 

@@ -47,6 +47,11 @@ pub enum Refusal {
     )]
     NotAdministrator { rule: String },
     #[error(
+        "process {pid} belongs to another user: by the rule {rule:?} of the server's configuration you may see it, but not \
+         change it"
+    )]
+    OnlySeen { pid: Pid, rule: String },
+    #[error(
         "priority {priority} is above {most}, the highest that the rule {rule:?} of the server's configuration permits"
     )]
     AboveLimit { priority: Priority, most: Priority, rule: String },

@@ -82,7 +82,7 @@ impl Answer<'_> {
             }
         }
         let mut policies = core.in_force();
-        let partial = !asker.grant.administers;
+        let partial = !asker.sees_all();
         if partial {
             policies.iter_mut().for_each(|policy| policy.counted.clear());
         }

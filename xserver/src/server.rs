@@ -173,7 +173,7 @@ impl Server {
         let mut reload = None;
         if let Some(System { file, configuration, hang_up, .. }) = system {
             core.follow(None, &configuration)?;
-            (access, limits) = (Access::Shared(configuration.rules.clone()), configuration.limits);
+            (access, limits) = (Access::shared(configuration.rules.clone()), configuration.limits);
             let file = Reload::new(file, configuration, hang_up)?;
             watch(&epoll, file.notifier.as_fd(), RELOADED, EventFlags::IN)?;
             if let Some(hang_up) = &file.hang_up {

@@ -17,6 +17,7 @@ const ALICE: u32 = 40_001;
 const BOB: u32 = 40_002;
 const OPERATOR: u32 = 40_003;
 const OPERATORS: u32 = 50_001;
+const MONITOR: u32 = 40_004;
 
 const CONFIGURATION: &str = r#"
     [policy]
@@ -33,6 +34,10 @@ const CONFIGURATION: &str = r#"
     groups = [50001]
     max_priority = 255
     administer = true
+    [[rule]]
+    name = "monitoring"
+    users = [40004]
+    observe = true
     [[rule]]
     name = "banned"
     users = [40009]
@@ -112,6 +117,32 @@ fn users_have_the_priorities_of_their_rules_and_see_their_own_programs() {
     );
     let shown = serde_json::to_string(&list).unwrap();
     assert!(!shown.contains(&format!("of-{ALICE}")) && !shown.contains("\"priority\":100"), "{shown}");
+}
+
+#[test]
+fn an_observer_sees_all_programs_and_changes_none() {
+    let (server, _) = Running::shared(CONFIGURATION);
+    let boxed = server.path.with_file_name("box.sock");
+    let alice = client_of(ALICE, &server.path, 5);
+    let _inside = client_of(BOB, &boxed, -5);
+    let all = [(format!("of-{ALICE}"), 5), (format!("of-{BOB}"), -5)];
+    wait_for("all queues are known", || seen(connect_as(MONITOR, MONITOR, &server.path)) == all);
+    let Reply::List(list) = ask_as(MONITOR, &server.path, &Request::List) else { panic!("no list") };
+    assert!(!list.partial && list.server.decisions > 0, "{list:?}");
+    assert_eq!(seen(connect_as(MONITOR, MONITOR, &boxed)), [], "the rule ends at the additional socket");
+    // The test's process has all clients, so its number names those of others.
+    let of = Target { pid: Some(Pid(std::process::id())), queue: None };
+    let said = vec![HintUpdate::Priority(Priority::try_from(-7).unwrap())];
+    let refused = error(ask_as(MONITOR, &server.path, &Request::Hint { of, said }));
+    assert!(
+        refused.contains("you may see it, but not change it") && refused.contains("\"monitoring\""),
+        "{refused}"
+    );
+    for request in [Request::Off, Request::Reload, Request::Config] {
+        let refused = error(ask_as(MONITOR, &server.path, &request));
+        assert!(refused.contains("only an administrator"), "{refused}");
+    }
+    drop(alice);
 }
 
 #[test]

@@ -103,6 +103,8 @@ tables! {
         max_priority: Priority = Priority::DEFAULT, "0", "-255 to 255", "The highest priority that the program and its user can set.";
         administer: bool = false, "false", "true, false",
             "True lets the user see and change everything: all programs, the policy, `xcli off`, `xcli reload`. Root always may.";
+        observe: bool = false, "false", "true, false",
+            "True lets the user see all programs, such as a monitoring account. The user of the server always may.";
     }
     #[derive(Copy, Eq)]
     Limits "[limits]" "How much one program or one user can take. Administrators have no limit for a user." {

@@ -61,12 +61,18 @@ impl<P: ClientPage> Core<P> {
         let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
         let named: Vec<(usize, &Gang)> = self
             .seen_by(asker)
+            .filter(|(_, (state, _))| asker.changes(state.uid, &state.grant))
             .filter(|(_, (_, gang))| of.pid.is_none_or(|pid| gang.pid == pid))
             .map(|(place, (_, gang))| (place, gang))
             .collect();
         let places: Vec<_> = named.iter().filter(|(_, gang)| has(gang)).map(|(place, _)| *place).collect();
         match (of.pid, of.queue) {
             (None, None) => Ok(places),
+            (Some(pid), _)
+                if named.is_empty() && self.seen_by(asker).any(|(_, (_, gang))| gang.pid == pid) =>
+            {
+                Err(Refusal::OnlySeen { pid, rule: asker.grant.rule.to_string() })
+            }
             (Some(pid), _) if named.is_empty() => Err(Refusal::NotConnected(pid)),
             (Some(pid), Some(queue)) if places.is_empty() => {
                 let queues = named.iter().flat_map(|(_, gang)| gang.queues.iter());

@@ -12,10 +12,10 @@ use protocol::status::{Activity, Gang};
 use std::collections::BTreeSet;
 
 impl<P: ClientPage> Core<P> {
-    /// The clients that this person may see and change, each with its place.
+    /// The clients that this person may see, each with its place.
     pub(super) fn seen_by(&self, asker: &Asker) -> impl Iterator<Item = (usize, (&ClientState<P>, &Gang))> {
         let all = self.clients.iter().zip(self.gangs()).enumerate();
-        all.filter(|(_, (state, _))| asker.reaches(state.uid, &state.grant))
+        all.filter(|(_, (state, _))| asker.sees(state.uid, &state.grant))
     }
 
     /// The clients that this person may see and their pages, in order of connection.
@@ -35,7 +35,7 @@ impl<P: ClientPage> Core<P> {
         let mut seen: BTreeSet<Pid> = self.seen_by(asker).map(|(_, (_, gang))| gang.pid).collect();
         // A process can have clients of several users.
         for (state, gang) in self.clients.iter().zip(self.gangs()) {
-            if !asker.reaches(state.uid, &state.grant) {
+            if !asker.sees(state.uid, &state.grant) {
                 seen.remove(&gang.pid);
             }
         }

@@ -179,7 +179,13 @@ fn newcomer(pid: u32, name: &str) -> Newcomer {
 
 /// What root may do.
 fn all() -> Grant {
-    Grant { rule: "root".into(), max_priority: Priority::MAX, administers: true, within: None }
+    Grant {
+        rule: "root".into(),
+        max_priority: Priority::MAX,
+        administers: true,
+        observes: true,
+        within: None,
+    }
 }
 
 /// Root.

@@ -47,7 +47,7 @@ impl Server {
             }
             Ok(Request::Policies) => {
                 let (mut in_force, mut devices) = (self.core.in_force(), self.core.devices());
-                if !connection.grant.administers {
+                if !connection.asker().sees_all() {
                     in_force.iter_mut().for_each(|policy| policy.counted.clear());
                     devices = self.core.devices_for(&connection.asker());
                 }

@@ -80,7 +80,7 @@ impl Server {
             anyhow::bail!("[[listen]] has changed, which needs a new start of the server");
         }
         self.core.follow(Some(&reload.in_force), &configuration)?;
-        self.access = Access::Shared(configuration.rules.clone());
+        self.access = Access::shared(configuration.rules.clone());
         self.limits = configuration.limits;
         reload.in_force = configuration;
         self.core.set_limits(self.limits);

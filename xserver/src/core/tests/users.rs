@@ -7,7 +7,7 @@ use std::path::Path;
 
 fn grant(max_priority: i64) -> Grant {
     let max_priority = Priority::try_from(max_priority).unwrap();
-    Grant { rule: "some".into(), max_priority, administers: false, within: None }
+    Grant { rule: "some".into(), max_priority, administers: false, observes: false, within: None }
 }
 
 fn person(uid: u32, max_priority: i64) -> Asker {
