@@ -15,6 +15,7 @@ use crate::operation::Permit;
 use crate::outside::{Fates, Held, Snapshot};
 use crate::status::QueueStatus;
 use crate::time::Time;
+use crate::totals::{QueueTimes, Totals};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -200,6 +201,9 @@ pub struct Server {
     /// Number of decisions. Missing from an older server.
     #[serde(default)]
     pub decisions: u64,
+    /// What it has counted, for who may see all programs. Missing from an older server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub totals: Option<Totals>,
 }
 
 /// A connected process.
@@ -234,6 +238,12 @@ pub struct Client {
     pub waiting: Option<Waiting>,
     /// Level and statistics of preemption.
     pub preemption: Preemption,
+    /// Number of times that it was suspended while it had work. Missing from an older server.
+    #[serde(default)]
+    pub preemptions: Option<u64>,
+    /// Number of commands that have completed, as the client says. Missing from an older server.
+    #[serde(default)]
+    pub completed: Option<u64>,
     /// In-order launches of the calling thread, by reason ([`crate::slow::SlowPath::name`]), without zeros.
     /// Missing from an older server.
     #[serde(default)]
@@ -317,6 +327,9 @@ pub struct Queue {
     /// older server.
     #[serde(default)]
     pub own_priority: Option<Priority>,
+    /// Its times. Missing from an older server.
+    #[serde(default)]
+    pub times: Option<QueueTimes>,
 }
 
 impl Queue {

@@ -23,3 +23,4 @@ pub mod slow;
 pub mod socket;
 pub mod status;
 pub mod time;
+pub mod totals;

@@ -222,7 +222,13 @@ pub(crate) mod tests {
             activity: Activity::Idle { since: None },
             counts,
         };
-        Queue { status, in_force: PreemptLevel::Block, state, own_priority: Some(status.priority) }
+        Queue {
+            status,
+            in_force: PreemptLevel::Block,
+            state,
+            own_priority: Some(status.priority),
+            times: None,
+        }
     }
 
     pub fn client(pid: u32, name: &str, run: bool, reason: &str, queues: Vec<Queue>) -> Client {
@@ -241,6 +247,8 @@ pub(crate) mod tests {
             fresh: true,
             waiting: None,
             preemption: Preemption::default(),
+            preemptions: Some(4),
+            completed: Some(77),
             slow_path: [].into(),
             queues,
         }
@@ -265,6 +273,7 @@ pub(crate) mod tests {
             uptime_ms: 7_500_000,
             guard_runs: 1,
             decisions: 9,
+            totals: None,
         };
         let infer = client(
             4242,

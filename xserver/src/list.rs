@@ -9,6 +9,7 @@ use protocol::ids::{ClientId, Pid};
 use protocol::message::REPLY;
 use protocol::outside::Held;
 use protocol::time::Time;
+use protocol::totals::Totals;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub(crate) struct Answer<'a> {
     pub held: Vec<Held>,
     /// The users and control groups of the clients, from a server for all users.
     pub cgroups: Option<&'a HashMap<ClientId, String>>,
+    /// What the server has counted; only who may see all programs gets it.
+    pub totals: &'a Totals,
     pub started: Time,
     pub now: Time,
 }
@@ -70,7 +73,7 @@ pub(crate) struct Answer<'a> {
 impl Answer<'_> {
     /// The reply.
     pub fn reply(self) -> Reply {
-        let Self { core, asker, fresh, held, cgroups, started, now } = self;
+        let Self { core, asker, fresh, held, cgroups, totals, started, now } = self;
         let mut clients: Vec<_> = core.clients(asker).collect();
         for client in &mut clients {
             client.fresh = fresh.contains(&client.client);
@@ -96,6 +99,7 @@ impl Answer<'_> {
             // Who asks often could tell from these when others act.
             guard_runs: if partial { 0 } else { core.guard_runs() },
             decisions: if partial { 0 } else { core.decisions() },
+            totals: (!partial).then(|| totals.clone()),
         };
         Reply::List(List { server, clients, held, partial })
     }

@@ -28,7 +28,7 @@ use policies::Choice;
 use protocol::frame::{Frame, FrameError};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::{REQUEST, ToClient, ToServer};
-use protocol::page::HEARTBEAT;
+use protocol::page::{HEARTBEAT, LEASE};
 use protocol::status::Counts;
 use protocol::time::Time;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -279,6 +279,9 @@ impl Server {
             self.decide(now);
         }
         if beats {
+            if now > self.beat.after(LEASE - HEARTBEAT) && self.core.pages().len() > 0 {
+                self.core.count().lapsed_leases += 1;
+            }
             self.beat = now.after(HEARTBEAT);
             let costs = std::mem::take(&mut self.costs_changed).then_some(&self.costs);
             for (_, pages) in self.core.pages() {
@@ -302,6 +305,7 @@ impl Server {
     /// Makes a step of the core.
     fn decide(&mut self, now: Time) {
         self.step = self.core.step(now);
+        self.core.note_decision(now, crate::clock::now());
         self.record();
     }
 
@@ -487,8 +491,12 @@ impl Server {
     fn end(&mut self, number: u64, connection: &Connection, end: &End) {
         let pid = connection.pid;
         self.lists.forget(number);
+        if end.is_fault() {
+            self.core.count().protocol_errors += 1;
+        }
         match &connection.stage {
             Stage::Client { client, eventfd } => {
+                self.core.settle(*client, crate::clock::now());
                 // The client also has the eventfd, and can keep it open.
                 let _ = epoll::delete(&self.epoll, eventfd);
                 self.log_end(pid, *client, end);

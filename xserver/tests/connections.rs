@@ -334,3 +334,15 @@ fn people_that_wait_for_the_list_share_one() {
     let passes: std::collections::BTreeSet<_> = lists.iter().map(|list| list.server.decisions).collect();
     assert!(passes.len() < lists.len() && *passes.first().unwrap() > decisions, "{passes:?}");
 }
+
+#[test]
+fn broken_rules_and_refusals_are_counted() {
+    let server = Running::limited(Limits { devices_per_process: 1, ..Limits::of_one_user() });
+    let client = Client::with_queue(&server.path, "two", 0);
+    client.create(2, 1, 2, 0);
+    let mut socket = UnixStream::connect(&server.path).unwrap();
+    socket.write_all(&[0xff; 64]).unwrap();
+    let totals = || server.list().server.totals.unwrap();
+    wait_for("both are counted", || totals().protocol_errors == 1 && totals().refused_queues == 1);
+    assert_eq!((totals().refused_connections, totals().lapsed_leases), (0, 0));
+}

@@ -129,6 +129,9 @@ fn an_observer_sees_all_programs_and_changes_none() {
     wait_for("all queues are known", || seen(connect_as(MONITOR, MONITOR, &server.path)) == all);
     let Reply::List(list) = ask_as(MONITOR, &server.path, &Request::List) else { panic!("no list") };
     assert!(!list.partial && list.server.decisions > 0, "{list:?}");
+    let Reply::List(of_bob) = ask_as(BOB, &server.path, &Request::List) else { panic!("no list") };
+    assert!(of_bob.partial && of_bob.server.totals.is_none(), "{of_bob:?}");
+    assert!(list.server.totals.unwrap().steps.count() > 0);
     assert_eq!(seen(connect_as(MONITOR, MONITOR, &boxed)), [], "the rule ends at the additional socket");
     // The test's process has all clients, so its number names those of others.
     let of = Target { pid: Some(Pid(std::process::id())), queue: None };

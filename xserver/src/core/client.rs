@@ -4,6 +4,7 @@ use super::client_page::ClientPage;
 use super::fault::Fault;
 use super::guard::{PATIENCE, Progress};
 use super::record::Recorded;
+use super::tally::{Tally, Times};
 use super::waiting::{Seen, Sums};
 use crate::access::Grant;
 use protocol::bounds::Priority;
@@ -12,7 +13,7 @@ use protocol::hint::{ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
-use protocol::page::{AHEAD, SLOTS, activity_of};
+use protocol::page::{AHEAD, EVENT_READY, SLOTS, activity_of};
 use protocol::status::{Activity, Queues, StatusError};
 use protocol::time::Time;
 use std::collections::BTreeMap;
@@ -39,6 +40,7 @@ pub(super) struct Slot {
     pub seen: Option<Seen>,
     /// The time from which on the queue is ready, if it lies ahead.
     ready_from: Option<Time>,
+    pub times: Times,
 }
 
 /// A queue for which there was no room.
@@ -94,6 +96,7 @@ pub(super) struct ClientState<P> {
     pub looked_up: Time,
     pub recorded: Recorded,
     pub waiting: Sums,
+    pub tally: Tally,
 }
 
 impl Slot {
@@ -132,6 +135,7 @@ impl<P: ClientPage> ClientState<P> {
             looked_up: Time::default(),
             recorded: Recorded::default(),
             waiting: Sums::default(),
+            tally: Tally::default(),
         }
     }
 
@@ -241,6 +245,7 @@ impl<P: ClientPage> ClientState<P> {
             activity,
             ready_from,
             seen,
+            times: Times::default(),
         };
         self.slots.insert(at, slot);
     }
@@ -277,6 +282,7 @@ impl<P: ClientPage> ClientState<P> {
     pub fn look(&mut self, queues: &mut Queues, now: Time) -> bool {
         let (mut changed, mut any_written) = (false, false);
         let counts_as_idle = self.counts_as_idle();
+        let reports = self.event_mask & EVENT_READY != 0;
         for slot in &mut self.slots {
             let word = self.page.activity(slot.index);
             let written = slot.word != Some(word);
@@ -285,6 +291,7 @@ impl<P: ClientPage> ClientState<P> {
             if written || due {
                 slot.word = Some(word);
                 slot.ready_from = None;
+                let was_idle = matches!(slot.activity, Activity::Idle { .. });
                 slot.activity = match (activity_of(word), slot.activity) {
                     (Activity::Ready { since }, before) if since > now && since <= now.after(AHEAD) => {
                         slot.ready_from = Some(since);
@@ -300,6 +307,11 @@ impl<P: ClientPage> ClientState<P> {
                     }
                 };
                 changed = true;
+                slot.times.turn(slot.activity, self.permit.run, now);
+                if let (Activity::Ready { since }, true) = (slot.activity, reports && was_idle) {
+                    let turned = &mut self.tally.turned;
+                    *turned = Some(turned.map_or(since, |other| other.min(since)));
+                }
                 // The gang and the slots have the same queues.
                 let _ = queues.set_counts(slot.queue, self.page.counts(slot.index));
                 if !counts_as_idle {
@@ -356,6 +368,9 @@ impl<P: ClientPage> ClientState<P> {
     pub fn permit(&mut self, permit: Permit, bystanders: usize, now: Time) -> bool {
         if self.since.is_none() || self.permit.run != permit.run {
             self.since = Some(now);
+            for slot in &mut self.slots {
+                slot.times.permit(permit.run, now);
+            }
         }
         self.permit = permit;
         let level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);

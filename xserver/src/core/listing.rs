@@ -58,6 +58,8 @@ impl<P: ClientPage> Core<P> {
                     how: state.how.clone(),
                     ..state.page.preemption()
                 },
+                preemptions: Some(state.tally.preemptions),
+                completed: Some(state.page.completed()),
                 slow_path: SlowPath::ALL
                     .iter()
                     .map(|reason| (reason.name().to_owned(), state.page.slow_path(*reason)))
@@ -84,7 +86,14 @@ impl<P: ClientPage> Core<P> {
                             PreemptLevel::Block => PreemptLevel::Block,
                             _ => state.in_force,
                         };
-                        Queue { status, in_force, state: queue_state, own_priority: Some(slot.own_priority) }
+                        let times = slot.times.show(state.page.worked_ns(slot.index), self.waiting_added);
+                        Queue {
+                            status,
+                            in_force,
+                            state: queue_state,
+                            own_priority: Some(slot.own_priority),
+                            times: Some(times),
+                        }
                     })
                     .collect(),
             }

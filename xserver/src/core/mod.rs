@@ -14,6 +14,7 @@
 //! looked up ([`progress`]): if its process is stopped it yields, and if all rivals of a client complete
 //! nothing, all clients run briefly.
 
+mod accounting;
 mod add_waiting;
 mod client;
 mod client_page;
@@ -27,6 +28,7 @@ mod record;
 mod recording;
 mod rights;
 mod room;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -120,6 +122,10 @@ pub struct Core<P> {
     /// The time up to which the clients' waiting is summed up, and the work since then, by contest.
     waiting_added: Time,
     work: Vec<waiting::Work>,
+    /// What has been counted, for metrics.
+    sums: tally::Sums,
+    /// The earliest time at which a queue turned ready that this step has seen, if it had to be reported.
+    turned: Option<Time>,
 }
 
 impl<P: ClientPage> Core<P> {
@@ -145,6 +151,8 @@ impl<P: ClientPage> Core<P> {
             recorder: None,
             waiting_added: Time::default(),
             work: Vec::new(),
+            sums: tally::Sums::default(),
+            turned: None,
         }
     }
 
@@ -241,6 +249,7 @@ impl<P: ClientPage> Core<P> {
                 Ok(())
             }
             ToServer::QueueDestroyed { queue } => {
+                state.count(&gang.queues, &mut self.sums, self.waiting_added);
                 let device =
                     gang.queues.iter().find(|status| status.queue == queue).map(|status| status.device);
                 gang.queues.apply(&Event::QueueDestroyed { queue }).map_err(Fault::Queue)?;
@@ -442,6 +451,9 @@ impl<P: ClientPage> Core<P> {
     fn look(&mut self, now: Time) {
         for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
             state.look(&mut gang.queues, now);
+            if let Some(turned) = state.tally.turned.take() {
+                self.turned = Some(self.turned.map_or(turned, |other| other.min(turned)));
+            }
         }
     }
 
@@ -532,7 +544,9 @@ impl<P: ClientPage> Core<P> {
             // One of the running clients is the rival; the others are bystanders.
             let contests = units.uses(unit).iter().map(|used| self.engine.contest(used.device));
             let running = contests.map(|contest| self.contests[contest].running).max();
+            let ran = state.permit.run;
             state.to_wake |= state.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
+            state.note_turn(ran, &mut self.sums.totals, now);
         }
         // A wake-up takes time, so all permissions are stored first.
         for state in self.clients.iter_mut().filter(|state| state.to_wake) {

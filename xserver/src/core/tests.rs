@@ -7,6 +7,7 @@ mod chosen;
 mod gaps;
 mod record;
 mod shares;
+mod totals;
 mod users;
 mod waiting;
 

@@ -99,6 +99,7 @@ impl Server {
 
     /// Logs a refused connection, one a second at most: others must stay visible.
     fn log_refusal(&mut self, pid: u32, uid: u32, why: &str, now: Time) {
+        self.core.count().refused_connections += 1;
         if now < self.refusal_logged.after(QUIET) {
             self.refusals += 1;
             return;
@@ -185,6 +186,7 @@ impl Server {
 
     /// Logs that there was no room for a queue, once for each connection.
     pub(super) fn note_refused_queue(&mut self, connection: &mut Connection, limit: &NoRoom) {
+        self.core.count().refused_queues += 1;
         if !std::mem::replace(&mut connection.was_refused_a_queue, true) {
             let (pid, uid) = (connection.pid, connection.who.uid);
             warn!(pid, uid, "queue refused, so its program runs unscheduled: {limit}");

@@ -39,6 +39,7 @@ impl Server {
         }
         let begun = crate::clock::now();
         self.decide(now);
+        let totals = self.core.totals_at(now);
         let cgroups: Option<HashMap<ClientId, String>> = self.access.is_shared().then(|| {
             let all = self.connections.values();
             all.filter_map(|other| Some((other.client()?, other.who.cgroup.clone()?))).collect()
@@ -54,8 +55,8 @@ impl Server {
                     held.retain(|held| self.is_own(question, held.pid));
                 }
                 let (core, asker, started) = (&self.core, &question.asker, self.started);
-                let answer =
-                    Answer { core, asker, fresh: &fresh, held, cgroups: cgroups.as_ref(), started, now };
+                let (fresh, totals, cgroups) = (&fresh, &totals, cgroups.as_ref());
+                let answer = Answer { core, asker, fresh, held, cgroups, totals, started, now };
                 encode(&answer.reply()).into()
             });
             made.push((question, list));

@@ -1,0 +1,63 @@
+//! Adds up times and numbers for metrics. Nothing here decides anything.
+
+use super::client::ClientState;
+use super::client_page::ClientPage;
+use super::tally::{Sums, class};
+use super::{Core, gangs};
+use protocol::bounds::Priority;
+use protocol::ids::ClientId;
+use protocol::status::{Activity, QueueStatus};
+use protocol::time::Time;
+use protocol::totals::Totals;
+
+impl<P: ClientPage> ClientState<P> {
+    /// Notes that its permission has changed.
+    pub(super) fn note_turn(&mut self, ran: bool, totals: &mut Totals, now: Time) {
+        let runs = self.permit.run;
+        if ran == runs {
+            return;
+        }
+        let works = self.slots.iter().any(|slot| matches!(slot.activity, Activity::Ready { .. }));
+        self.tally.turn((runs, works, self.in_force), &self.page, totals, now);
+    }
+
+    /// Counts its commands and work that are not counted yet.
+    pub(super) fn count(&mut self, queues: &[QueueStatus], sums: &mut Sums, now: Time) {
+        let highest = queues.iter().map(|queue| queue.priority).max().unwrap_or(Priority::DEFAULT);
+        let class = class(highest);
+        let since = self.waiting.since.unwrap_or(now);
+        sums.count_completed(&mut self.tally, class, self.page.completed(), since, now);
+        for (slot, queue) in self.slots.iter_mut().zip(queues) {
+            sums.count_work(&mut slot.times, queue.device, class, self.page.worked_ns(slot.index), now);
+        }
+    }
+}
+
+impl<P: ClientPage> Core<P> {
+    /// What has been counted up to now. The numbers of the clients are as recent as their reports.
+    pub fn totals_at(&mut self, now: Time) -> Totals {
+        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
+            state.count(&gang.queues, &mut self.sums, now);
+        }
+        self.sums.show()
+    }
+
+    /// Counts what a client has done that is not counted yet, before it leaves.
+    pub fn settle(&mut self, client: ClientId, now: Time) {
+        let Some(index) = self.find(client) else { return };
+        self.clients[index].count(&gangs(&mut self.status)[index].queues, &mut self.sums, now);
+    }
+
+    /// The numbers, for what the core does not see itself.
+    pub fn count(&mut self) -> &mut Totals {
+        &mut self.sums.totals
+    }
+
+    /// Counts a decision that began at one time and had stored all permissions at another.
+    pub fn note_decision(&mut self, begun: Time, end: Time) {
+        self.sums.totals.steps.add(end.since(begun));
+        if let Some(turned) = self.turned.take() {
+            self.sums.totals.decisions.add(end.since(turned));
+        }
+    }
+}
