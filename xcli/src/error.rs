@@ -25,6 +25,16 @@ pub enum Error {
         "this build has no TCP: specify a server on this machine, by the path of its socket or as localhost"
     )]
     RemoteServer,
+    #[error(
+        "metrics are served at a port of a loopback address, such as 127.0.0.1:9477, or at the absolute path of a Unix socket"
+    )]
+    NotLoopback,
+    /// An address for metrics cannot be used.
+    #[error("cannot listen at {place}: {why}")]
+    CannotListen { place: String, why: String },
+    /// The token for metrics cannot be read.
+    #[error("cannot read the token from {}: {why}", path.display())]
+    Token { path: PathBuf, why: String },
     #[error("there is no process {0}")]
     NoProcess(u32),
     #[error("/proc hides process {0} from you: run xcli as the user of the process or as root")]

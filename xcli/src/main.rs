@@ -111,14 +111,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print what `list` shows as metrics, in the text format of OpenMetrics and Prometheus
+    /// Print the metrics of the server, or serve them to Prometheus
     ///
-    /// For a collector that reads files, such as node_exporter: let a timer write the output there. Times are
-    /// in seconds. Unknown values, such as the cost of eviction before the first one, are left out.
-    /// `giveway_policy_in_force` is 1 for the policy of all devices and, with the label `device`, for the
-    /// policy of a single device; `giveway_policy_parameter` and `giveway_policy_counted` are their
-    /// parameters and counters. If the server does not answer, nothing is printed.
-    Metrics,
+    /// In the text format of OpenMetrics, once or, with --listen, over HTTP at /metrics. docs/metrics.md describes each
+    /// metric. Unknown values, such as the cost of eviction before the first one, are left out. If the server does not
+    /// answer, nothing is printed, and over HTTP `giveway_up` is 0. The metrics are those of the programs that you may see:
+    /// root, the user of the server, and users whose rule says `administer` or `observe` see all.
+    Metrics(metrics::MetricsArgs),
     /// Switch scheduling off: every program runs until `xcli on`
     Off,
     /// Switch scheduling on: the policy decides again
@@ -287,7 +286,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args, &endpoint).map(ExitCode::from),
         Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
         Command::List { json } => done(list(&endpoint, json)),
-        Command::Metrics => done(metrics(&endpoint)),
+        Command::Metrics(args) => done(metrics::run(&args, &endpoint)),
         Command::Off => {
             let on = table::plain(&endpoint.command("on"));
             let text = format!("off: every program runs unscheduled until `{on}`");
@@ -326,10 +325,6 @@ fn main() -> ExitCode {
 /// Returns true if a wrong command line is one of `run`, whose exit codes 0 to 124 belong to the program.
 fn is_run(args: impl Iterator<Item = OsString>) -> bool {
     args.skip(1).take_while(|word| word != "--").any(|word| word == OsStr::new("run"))
-}
-
-fn metrics(endpoint: &Endpoint) -> anyhow::Result<()> {
-    Ok(print(&metrics::text(&ask::list(endpoint)?)?)?)
 }
 
 fn list(endpoint: &Endpoint, json: bool) -> anyhow::Result<()> {

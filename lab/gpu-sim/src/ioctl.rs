@@ -198,7 +198,7 @@ fn alloc(machine: &mut Machine, pid: i32, a: &mut kfd::AllocMemoryOfGpu) -> Answ
     } else {
         return Err(libc::EINVAL);
     };
-    let allocation = Allocation { gpu, va: a.va_addr, size, offset, vram };
+    let allocation = Allocation { gpu, va: a.va_addr, size, offset, vram, imported: false };
     let process = machine.process(pid)?;
     if !process.space.insert(a.va_addr, Range { len: a.size, backing, gpus: 0 }) {
         if let Some(offset) = offset {
@@ -214,6 +214,7 @@ fn alloc(machine: &mut Machine, pid: i32, a: &mut kfd::AllocMemoryOfGpu) -> Answ
         Some(_) => machine.memory.host_used += size,
         None => {}
     }
+    machine.show_memory(pid, &allocation);
     Ok(())
 }
 
@@ -225,6 +226,7 @@ fn free(machine: &mut Machine, pid: i32, a: &mut kfd::FreeMemoryOfGpu) -> Answer
     let range = allocation.va..allocation.va + allocation.size;
     process.kernels.retain(|object, _| !range.contains(object));
     machine.release(&allocation);
+    machine.show_memory(pid, &allocation);
     Ok(())
 }
 
@@ -261,7 +263,7 @@ fn import(machine: &mut Machine, pid: i32, a: &mut kfd::IpcImportHandle) -> Answ
     }
     (a.handle, a.mmap_offset, a.flags) = (process.next_handle, offset, flags);
     process.next_handle += 1;
-    process.allocations.insert(a.handle, Allocation { va: a.va_addr, ..memory });
+    process.allocations.insert(a.handle, Allocation { va: a.va_addr, imported: true, ..memory });
     machine.memory.shared.add_user(offset);
     Ok(())
 }

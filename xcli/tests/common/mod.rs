@@ -109,6 +109,7 @@ pub fn empty_list() -> List {
         uptime_ms: 65_000,
         guard_runs: 0,
         decisions: 0,
+        totals: None,
     };
     List { server, clients: Vec::new(), held: Vec::new(), partial: false }
 }

@@ -21,6 +21,8 @@ pub struct Allocation {
     pub offset: Option<u64>,
     /// True if it counts as device memory.
     pub vram: bool,
+    /// True if another process has allocated it.
+    pub imported: bool,
 }
 
 #[derive(Debug, Default)]

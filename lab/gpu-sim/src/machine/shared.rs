@@ -81,7 +81,8 @@ mod tests {
     #[test]
     fn name_is_valid_until_the_last_process_frees_the_memory() {
         let mut shared = Shared::default();
-        let memory = Allocation { gpu: 0, va: 0x1000, size: 4096, offset: Some(8192), vram: true };
+        let memory =
+            Allocation { gpu: 0, va: 0x1000, size: 4096, offset: Some(8192), vram: true, imported: false };
         let name = shared.export(8192, memory, 7).unwrap();
         assert_eq!(shared.export(8192, memory, 9), Some(name), "a second export returns the same name");
         let other = Allocation { offset: Some(0), ..memory };

@@ -277,6 +277,14 @@ impl Machine {
         }
     }
 
+    /// Shows in sysfs how much memory of a device a process has allocated, after a change by this allocation.
+    pub fn show_memory(&self, pid: i32, changed: &Allocation) {
+        let Some(process) = self.processes.get(&pid).filter(|_| changed.vram) else { return };
+        let same = |other: &&Allocation| other.vram && !other.imported && other.gpu == changed.gpu;
+        let used = process.allocations.values().filter(same).map(|allocation| allocation.size).sum();
+        self.driver.sysfs.show_memory(pid, self.gpus[changed.gpu].config.gpu_id, used);
+    }
+
     /// Accounts for a change of a GPU's compute units at `now`: in its busy time, and in the timeline.
     pub fn account_busy(&mut self, gpu: usize, now: Time) {
         if let Some(timeline) = &mut self.timeline {

@@ -1,5 +1,5 @@
-//! The queues of each process in sysfs: `proc/PID/queues/ID/{size,type,gpuid}` below `/sys/class/kfd/kfd`
-//! (`kfd_procfs_add_queue` of `kfd_process.c`).
+//! The queues and the memory of each process in sysfs: `proc/PID/queues/ID/{size,type,gpuid}` and `proc/PID/vram_GPU` below
+//! `/sys/class/kfd/kfd` (`kfd_procfs_add_queue` and `kfd_procfs_show` of `kfd_process.c`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,17 @@ impl Sysfs {
         let _ = show();
     }
 
+    /// Shows the bytes of a device's memory that a process has allocated. Memory that it has imported does not count.
+    pub fn show_memory(&self, pid: i32, gpu_id: u32, bytes: u64) {
+        let Some(path) = self.process(pid) else { return };
+        let show = || {
+            std::fs::create_dir_all(&path)?;
+            std::fs::write(path.join(format!("vram_{gpu_id}")), format!("{bytes}\n"))
+        };
+        // Errors are ignored, as in the driver.
+        let _ = show();
+    }
+
     pub fn remove(&self, pid: i32, id: u32) {
         if let Some(path) = self.queue(pid, id) {
             let _ = std::fs::remove_dir_all(path);
@@ -81,6 +92,8 @@ mod tests {
         assert_eq!(read("7/queues/2/type").as_deref(), Some("0"));
         assert_eq!(read("7/queues/3/type").as_deref(), Some("4"));
         assert_eq!(read("7/queues/3/gpuid").as_deref(), Some("9"));
+        sysfs.show_memory(7, 9, 1 << 40);
+        assert_eq!(read("7/vram_9").as_deref(), Some("1099511627776\n"));
         sysfs.remove(7, 2);
         assert_eq!(read("7/queues/2/size"), None);
         sysfs.forget(7);

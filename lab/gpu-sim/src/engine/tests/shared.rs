@@ -1,6 +1,7 @@
 //! Memory that two processes share.
 
 use super::*;
+use crate::machine::Sysfs;
 
 const SIZE: u64 = 8192;
 const MINE: u64 = 0x100_0000;
@@ -49,6 +50,31 @@ fn shared_memory_is_the_same_in_two_processes_and_outlives_its_exporter() {
         Some(libc::EINVAL),
         "the name is invalid after the memory was freed"
     );
+}
+
+#[test]
+fn sysfs_counts_the_memory_that_a_process_has_allocated_itself() {
+    let mut bench = Bench::new("gfx90a", Settings::default());
+    let folder = tempfile::tempdir().unwrap();
+    bench.machine.driver.sysfs = Sysfs::at(folder.path()).unwrap();
+    let used = |pid: i32| {
+        let text = std::fs::read_to_string(folder.path().join(format!("{pid}/vram_1"))).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    let first = bench.now(0, me(), &vram(MINE)).unwrap().1;
+    let second = bench.now(0, me(), &vram(THEIRS)).unwrap().1;
+    let host = kfd::AllocMemoryOfGpu { flags: kfd::ALLOC_GTT, ..vram(MINE + 16 * SIZE) };
+    bench.now(0, me(), &host).unwrap();
+    assert_eq!(used(me()), Some(2 * SIZE));
+    let export = kfd::IpcExportHandle { handle: first.handle, gpu_id: 1, ..Default::default() };
+    let share_handle = bench.now(0, me(), &export).unwrap().1.share_handle;
+    let import = kfd::IpcImportHandle { va_addr: THEIRS, share_handle, gpu_id: 1, ..Default::default() };
+    bench.now(0, OTHER, &import).unwrap();
+    assert_eq!(used(OTHER), None, "memory of another process does not count");
+    bench.now(0, me(), &kfd::FreeMemoryOfGpu { handle: second.handle }).unwrap();
+    assert_eq!(used(me()), Some(SIZE));
+    engine::remove_process(&mut bench.machine, 0, me());
+    assert_eq!(used(me()), None);
 }
 
 #[test]
