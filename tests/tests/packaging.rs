@@ -260,12 +260,16 @@ fn systemd_accepts_the_installed_units() {
     let prefix = directory.path().join("prefix");
     let units = "lib/systemd/system";
     let archive = archive(directory.path(), &["bin/xserver", &format!("{units}/giveway.socket")]);
-    for (from, to) in [("giveway.service.in", "giveway.service"), ("giveway.socket", "giveway.socket")] {
+    let names = ["giveway.service", "giveway-metrics.service", "giveway.socket"];
+    for name in names {
+        let from = if name.ends_with(".service") { format!("{name}.in") } else { name.to_owned() };
         let from = workspace().join("packaging/systemd").join(from);
-        fs::copy(from, archive.join(units).join(to)).expect("a unit");
+        fs::copy(from, archive.join(units).join(name)).expect("a unit");
     }
-    // Verification wants a program that can be run.
-    fs::copy("/bin/true", archive.join("bin/xserver")).expect("a program");
+    // Verification wants programs that can be run.
+    for program in ["xserver", "xcli"] {
+        fs::copy("/bin/true", archive.join("bin").join(program)).expect("a program");
+    }
     let done = install(&archive, &prefix, &[]);
     assert!(done.status.success(), "{}", text(&done));
     let analyze = |arguments: &[&str]| {
@@ -273,10 +277,14 @@ fn systemd_accepts_the_installed_units() {
         command.args([LIMIT, "systemd-analyze"]).args(arguments).current_dir(prefix.join(units));
         command.output().expect("systemd-analyze")
     };
-    let verified = analyze(&["verify", "--man=no", "./giveway.service", "./giveway.socket"]);
+    let paths = names.map(|name| format!("./{name}"));
+    let [service, metrics, socket] = paths.each_ref().map(String::as_str);
+    let verified = analyze(&["verify", "--man=no", service, metrics, socket]);
     // A warning, such as about an unknown key, does not change the exit code.
     assert!(verified.status.success() && text(&verified).is_empty(), "{}", text(&verified));
     // In tenths: 0 is the least that a service can do to the machine, 100 the most.
-    let secure = analyze(&["security", "--offline=true", "--threshold=20", "./giveway.service"]);
-    assert!(secure.status.success(), "{}", text(&secure));
+    for service in [service, metrics] {
+        let secure = analyze(&["security", "--offline=true", "--threshold=20", service]);
+        assert!(secure.status.success(), "{}", text(&secure));
+    }
 }

@@ -83,8 +83,8 @@ The published description of GPreempt's scheduler has these keys. What they beco
 | `fair_share_enabled` | `[policy] name = \"FAIR\"` or `\"UP\"` |
 | `max_concurrent_contexts` | `[limits] connections_per_user`, `queues_per_user` |
 | `max_context_memory_mb` | none: giveway schedules time, and the driver hands out memory |
-| `export_interval_sec` | none: `xcli metrics` prints when it is called |
-| `prometheus_port` | none yet: node_exporter reads the output of `xcli metrics` ([Run the server](README.md)) |
+| `export_interval_sec` | none: Prometheus asks (`scrape_interval`) |
+| `prometheus_port` | none: `xcli metrics --listen 127.0.0.1:PORT` serves Prometheus, as a program of its own ([Run the server](README.md#metrics)) |
 ";
 
 #[test]
