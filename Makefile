@@ -1,7 +1,7 @@
 # Every target is one task of a user or developer. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-field test-old-kernel test-races lint fmt docs book \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races lint fmt docs book \
 	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-pairs bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist clean
 
@@ -53,6 +53,11 @@ test-field: deps ## Run one case for each failure outside the test bed; last lin
 # `make test-old-kernel ARGS=all`: everything, with faults. `ARGS="all field"`: the suites with this in their names.
 test-old-kernel: deps ## Run tests as on Linux 4.18 (docs/old-kernels.md); last line "N passed, N failed"
 	@scripts/test-old-kernel $(ARGS)
+
+# `make test-operations ARGS=metrics`: the cases with this in their names.
+test-operations: deps ## Run the server for all users as an operator does, with Prometheus and an older library; "N passed, N failed"
+	cargo build --workspace --all-targets
+	@scripts/test-operations $(ARGS)
 
 test-clients: deps ## Run Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
 	@scripts/test-clients $(ARGS)

@@ -91,17 +91,33 @@ impl Daemon {
         let (socket, file) = (folder.path().join("socket"), folder.path().join("giveway.toml"));
         let directory = folder.path().to_str().expect("a plain name");
         std::fs::write(&file, configuration.replace("DIR", directory)).expect("the configuration");
+        Daemon { child: Self::answering_all(&socket, &file), folder }
+    }
+
+    /// Ends a server for all users, and starts another one in its place with the same configuration.
+    pub fn replace(&mut self) {
+        self.end();
+        self.child = Self::answering_all(&self.socket(), &self.folder.path().join("giveway.toml"));
+    }
+
+    /// Kills the server. Its folder stays.
+    pub fn end(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it can be waited for");
+    }
+
+    /// A server for all users that answers.
+    fn answering_all(socket: &Path, file: &Path) -> Child {
         let file = file.to_str().expect("a plain name");
-        let child = spawn_with(&socket, &["--system", "--config", file], &[], Stdio::null());
+        let child = spawn_with(socket, &["--system", "--config", file], &[], Stdio::null());
         let child = child.unwrap_or_else(|reason| panic!("{reason}"));
-        until("the server answers", || UnixStream::connect(&socket).is_ok().then_some(()));
-        Daemon { child, folder }
+        until("the server answers", || UnixStream::connect(socket).is_ok().then_some(()));
+        child
     }
 
     /// Kills it, and starts another one in its place, without further variables and parameters.
     pub fn restart(&mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it can be waited for");
+        self.end();
         self.child = Self::answering(&self.folder, &[], &[]);
     }
 
