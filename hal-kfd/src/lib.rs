@@ -10,6 +10,7 @@
 //! * [`session`]: a debug session on a process.
 //! * [`attach`]: control of another process's queues by such a session.
 //! * [`topology`]: the devices as sysfs describes them.
+//! * [`users`]: the processes that use the driver, as sysfs lists them.
 //! * [`capabilities`]: the features of this machine's driver, and the choice of a mechanism.
 //! * [`costs`]: the costs of an eviction and a restoration: measured, identified by a key, and judged.
 //!
@@ -33,6 +34,7 @@ pub mod session;
 pub mod topology;
 mod trace;
 pub mod units;
+pub mod users;
 
 pub use kernel::{Errno, Kernel, KernelExt, Kfd};
 pub use mechanism::MechanismKind;

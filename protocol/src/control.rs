@@ -204,6 +204,18 @@ pub struct Server {
     /// What it has counted, for who may see all programs. Missing from an older server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub totals: Option<Totals>,
+    /// The programs with queues on a GPU that are no clients, for who may see all programs. Missing from an older server.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outsiders: Vec<Outsider>,
+}
+
+/// A program that uses a GPU and is not scheduled by the server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outsider {
+    /// The process.
+    pub pid: Pid,
+    /// Its name, empty if it is hidden.
+    pub name: String,
 }
 
 /// A connected process.

@@ -3,7 +3,9 @@
 use crate::suspend;
 use crate::table::{self, Column, Line, duration, plain};
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, List, Owner, PolicyInForce, Preemption, Queue, QueueState, Server};
+use protocol::control::{
+    Client, List, Outsider, Owner, PolicyInForce, Preemption, Queue, QueueState, Server,
+};
 use protocol::cost::CostOrigin;
 use protocol::operation::Reason;
 use protocol::slow::SlowPath;
@@ -29,6 +31,7 @@ pub fn text(list: &List, terminal: Option<usize>) -> String {
     let head = server(&list.server);
     let held = suspend::held_table(&list.held, terminal);
     let others = if list.partial { "programs of other users are not shown\n" } else { "" };
+    let others = others.to_owned() + &outsiders(&list.server.outsiders);
     if list.clients.is_empty() {
         let whose = if list.partial { "no program of yours is connected" } else { "no program is connected" };
         return format!("{head}\n{whose}\n{others}{held}");
@@ -50,6 +53,24 @@ fn server(server: &Server) -> String {
         "xserver {pid}: policy {}{others}, {decides}, up {}, {guard_runs} guard {runs}",
         plain(policy),
         uptime(Duration::from_millis(*uptime_ms))
+    )
+}
+
+/// Names the programs that use the GPU and are not scheduled.
+fn outsiders(all: &[Outsider]) -> String {
+    /// The most that are named.
+    const NAMES: usize = 8;
+    if all.is_empty() {
+        return String::new();
+    }
+    let named = all.iter().take(NAMES);
+    let mut names: Vec<_> = named.map(|one| format!("{} ({})", one.pid, plain(&one.name))).collect();
+    if all.len() > NAMES {
+        names.push(format!("{} more", all.len() - NAMES));
+    }
+    format!(
+        "use the GPU without being scheduled by this server: {}; `xcli doctor PID` says why\n",
+        names.join(", ")
     )
 }
 
@@ -274,6 +295,7 @@ pub(crate) mod tests {
             guard_runs: 1,
             decisions: 9,
             totals: None,
+            outsiders: vec![],
         };
         let infer = client(
             4242,
@@ -307,6 +329,19 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         let mut list = example();
         list.server.policies = vec![in_force("UP", Some(7))];
         assert!(text(&list, None).starts_with("xserver 4711: policy HPF, UP on device 7, on, up"));
+    }
+
+    #[test]
+    fn programs_that_are_not_scheduled_are_named() {
+        let mut list = example();
+        list.server.outsiders = vec![Outsider { pid: Pid(7), name: "train\u{1b}".to_owned() }];
+        let line =
+            "\nuse the GPU without being scheduled by this server: 7 (train?); `xcli doctor PID` says why\n";
+        assert!(text(&list, None).ends_with(line), "{}", text(&list, None));
+        list.clients.clear();
+        assert!(text(&list, None).contains(line), "{}", text(&list, None));
+        list.server.outsiders = (0..10).map(|pid| Outsider { pid: Pid(pid), name: "x".to_owned() }).collect();
+        assert!(text(&list, None).contains("7 (x), 2 more;"), "{}", text(&list, None));
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod error;
 pub mod limits;
 mod list;
 pub mod log;
+mod outsiders;
 mod pages;
 mod peer;
 mod power;

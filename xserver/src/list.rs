@@ -2,6 +2,7 @@
 
 use crate::access::Asker;
 use crate::core::Core;
+use crate::outsiders::Outsiders;
 use crate::pages::Pages;
 use protocol::control::{List, Reply, Server};
 use protocol::frame::{Frame, REPLY_LIMIT};
@@ -66,6 +67,7 @@ pub(crate) struct Answer<'a> {
     pub cgroups: Option<&'a HashMap<ClientId, String>>,
     /// What the server has counted; only who may see all programs gets it.
     pub totals: &'a Totals,
+    pub outsiders: &'a Outsiders,
     pub started: Time,
     pub now: Time,
 }
@@ -73,7 +75,7 @@ pub(crate) struct Answer<'a> {
 impl Answer<'_> {
     /// The reply.
     pub fn reply(self) -> Reply {
-        let Self { core, asker, fresh, held, cgroups, totals, started, now } = self;
+        let Self { core, asker, fresh, held, cgroups, totals, outsiders, started, now } = self;
         let mut clients: Vec<_> = core.clients(asker).collect();
         for client in &mut clients {
             client.fresh = fresh.contains(&client.client);
@@ -89,6 +91,7 @@ impl Answer<'_> {
         if partial {
             policies.iter_mut().for_each(|policy| policy.counted.clear());
         }
+        let is_client = |pid| core.pages().any(|(_, pages)| pages.pid().0 == pid);
         let server = Server {
             pid: Pid(std::process::id()),
             now,
@@ -100,6 +103,7 @@ impl Answer<'_> {
             guard_runs: if partial { 0 } else { core.guard_runs() },
             decisions: if partial { 0 } else { core.decisions() },
             totals: (!partial).then(|| totals.clone()),
+            outsiders: if partial { Vec::new() } else { outsiders.list(is_client) },
         };
         Reply::List(List { server, clients, held, partial })
     }

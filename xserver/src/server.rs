@@ -16,6 +16,7 @@ use crate::costs::Costs;
 use crate::endpoint::{Endpoint, Listener};
 use crate::limits::Limits;
 use crate::list::Lists;
+use crate::outsiders::Outsiders;
 use crate::pages::{Pages, send_welcome};
 use crate::peer;
 use crate::power::{Hwmon, PowerMeter, Reader};
@@ -117,6 +118,7 @@ pub struct Server {
     lists: Lists,
     /// The processes that `xcli suspend` has suspended.
     attachments: Attachments,
+    outsiders: Outsiders,
     /// The costs of eviction.
     costs: Costs,
     /// True if the pages of the clients are out of date.
@@ -201,6 +203,7 @@ impl Server {
             last_connection: 0,
             lists: Lists::default(),
             attachments,
+            outsiders: Outsiders::default(),
             costs: Costs::load(endpoint.socket()),
             costs_changed: false,
             meter: Some(Box::new(Hwmon::default())),

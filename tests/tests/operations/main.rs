@@ -6,6 +6,7 @@
 
 mod http;
 mod metrics;
+mod outsiders;
 mod place;
 mod upgrade;
 mod users;

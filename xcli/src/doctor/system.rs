@@ -2,6 +2,7 @@
 
 use super::finding::{Findings, bad, good, note};
 use crate::process;
+use hal_kfd::users;
 use rustix::system::uname;
 use std::ffi::CStr;
 use std::fs::{self, OpenOptions};
@@ -17,9 +18,6 @@ const SINCE: &[((u32, u32), &str)] = &[
     ((6, 9), "gpu-sim runs only HIP 5"),
 ];
 const OLDEST: (u32, u32) = (4, 18);
-/// The inode of the first pid namespace (`PROC_PID_INIT_INO` of include/linux/proc_ns.h), whose process ids
-/// the driver uses.
-const FIRST_NAMESPACE: u64 = 0xeffffffc;
 /// The most program names in one finding.
 const NAMES: usize = 8;
 
@@ -62,10 +60,10 @@ impl System {
             glibc: glibc(),
             render: render(Path::new("/dev/dri")),
             group: fs::metadata("/dev/kfd").ok().map(|about| group(about.gid())),
-            servers: programs(numbers(Path::new("/proc")))
+            servers: programs(users::numbers(Path::new("/proc")))
                 .filter(|program| program.name == "xserver")
                 .collect(),
-            users: users(Path::new("/sys/class/kfd/kfd/proc")),
+            users: users::with_queues().map(|pids| programs(pids).collect()),
         }
     }
 
@@ -81,14 +79,6 @@ fn glibc() -> String {
     unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_string_lossy().into_owned()
 }
 
-/// The names in a folder that are numbers.
-fn numbers(folder: &Path) -> Vec<u32> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut all: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    all.sort_unstable();
-    all
-}
-
 /// The processes among these that exist, except this one.
 fn programs(pids: Vec<u32>) -> impl Iterator<Item = Program> {
     let others = pids.into_iter().filter(|pid| *pid != std::process::id());
@@ -96,18 +86,6 @@ fn programs(pids: Vec<u32>) -> impl Iterator<Item = Program> {
         process::status(pid).ok()?;
         Some(Program { pid, name: process::name(pid).ok()? })
     })
-}
-
-/// The processes that have queues of the driver.
-fn users(folder: &Path) -> Result<Vec<Program>, usize> {
-    let has_queues = |pid: &u32| !numbers(&folder.join(format!("{pid}/queues"))).is_empty();
-    let pids: Vec<u32> = numbers(folder).into_iter().filter(has_queues).collect();
-    // A simulated device uses the process ids of this namespace.
-    let is_first = fs::metadata("/proc/self/ns/pid").is_ok_and(|about| about.ino() == FIRST_NAMESPACE);
-    if !is_first && !hal_kfd::Kfd::is_simulated() {
-        return Err(pids.len());
-    }
-    Ok(programs(pids).collect())
 }
 
 /// How many render nodes there are, and those that cannot be opened.
@@ -348,19 +326,5 @@ mod tests {
         let (_, text) = said(&System { users: Err(3), ..system() }, None);
         assert!(text.contains("3 programs have queues on the GPU; this pid namespace"), "{text}");
         assert!(!said(&System { users: Err(0), ..system() }, None).1.contains("card"));
-    }
-
-    #[test]
-    fn only_programs_with_queues_use_the_gpu() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |pid: u32, rest: &str| folder.path().join(format!("{pid}/{rest}"));
-        let init = 1;
-        fs::create_dir_all(at(init, "queues/0")).unwrap();
-        fs::create_dir_all(at(u32::MAX, "queues/0")).unwrap();
-        fs::create_dir_all(at(std::process::id(), "queues")).unwrap();
-        match users(folder.path()) {
-            Ok(users) => assert!(users.iter().all(|program| program.pid == init), "{users:?}"),
-            Err(number) => assert_eq!(number, 2),
-        }
     }
 }

@@ -178,6 +178,8 @@ fn server(registry: &mut Registry, server: &Server, numbers: &Numbers) {
     metrics! { registry, one, none;
         gauge "server_programs", |_| Some(numbers.clients as f64), "Connected programs";
         gauge "server_queues", |_| Some(numbers.queues as f64), "Queues of connected programs";
+        gauge "unscheduled_processes", |of| of.totals.as_ref().map(|_| of.outsiders.len() as f64),
+            "Processes that use a GPU and are not scheduled by this server";
         gauge "processes_left_out", |_| Some(numbers.left_out as f64),
             "Programs without metrics of their own, because there are too many or readers may not see them";
         gauge "server_uptime_seconds", |of| Some(of.uptime_ms as f64 / 1e3), "Time since the server started";

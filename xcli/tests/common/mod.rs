@@ -110,6 +110,7 @@ pub fn empty_list() -> List {
         guard_runs: 0,
         decisions: 0,
         totals: None,
+        outsiders: Vec::new(),
     };
     List { server, clients: Vec::new(), held: Vec::new(), partial: false }
 }

@@ -4,7 +4,7 @@
 use super::Open;
 use crate::error::Refusal;
 use hal_kfd::attach::{Attachment, Problem};
-use hal_kfd::session;
+use hal_kfd::{session, users};
 use hip_sys::kfd::debug::QueueEntry;
 use hip_sys::kfd::{QUEUE_TYPE_COMPUTE, QUEUE_TYPE_COMPUTE_AQL};
 use host::handle::Handle;
@@ -12,17 +12,11 @@ use protocol::control::Reply;
 use protocol::ids::Pid;
 use protocol::outside::{Fates, QueueSuspendStatus, SeenQueue, Snapshot, SuspendStatus};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-
-/// The pid namespace whose numbers the driver's sysfs uses (`PROC_PID_INIT_INO` of
-/// `include/uapi/linux/nsfs.h`).
-const FIRST_NAMESPACE: &str = "pid:[4026531836]";
-/// The folder in which the driver lists the processes that use it.
-const USERS: &str = "/sys/class/kfd/kfd/proc";
 
 /// The work of a job.
 #[derive(Debug)]
@@ -266,7 +260,6 @@ fn is_compute(entry: &QueueEntry) -> bool {
 /// Returns true if the process is known not to use the driver. Attaching to it would make the driver track
 /// the process until it ends (`kfd_ioctl_set_debug_trap`). The check needs the driver's pid namespace.
 fn is_known_not_to_use_kfd(pid: Pid) -> bool {
-    let ours = fs::read_link("/proc/self/ns/pid").is_ok_and(|name| name == Path::new(FIRST_NAMESPACE));
-    let users = Path::new(USERS);
-    ours && users.is_dir() && !users.join(pid.to_string()).exists()
+    let folder = Path::new(users::FOLDER);
+    users::is_in_first_namespace() && folder.is_dir() && !folder.join(pid.to_string()).exists()
 }

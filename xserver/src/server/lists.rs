@@ -56,7 +56,8 @@ impl Server {
                 }
                 let (core, asker, started) = (&self.core, &question.asker, self.started);
                 let (fresh, totals, cgroups) = (&fresh, &totals, cgroups.as_ref());
-                let answer = Answer { core, asker, fresh, held, cgroups, totals, started, now };
+                let outsiders = &self.outsiders;
+                let answer = Answer { core, asker, fresh, held, cgroups, totals, outsiders, started, now };
                 encode(&answer.reply()).into()
             });
             made.push((question, list));

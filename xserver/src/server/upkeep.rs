@@ -1,5 +1,5 @@
-//! Checks once a second for what causes no event: can clients find the server, and have processes ended (on
-//! old kernels).
+//! Checks once a second for what causes no event: can clients find the server, which other programs use the GPU, and have
+//! processes ended (on old kernels).
 
 use super::{LISTENERS, Server, UPKEEP, watch};
 use crate::endpoint::EndpointStatus;
@@ -15,6 +15,8 @@ impl Server {
         self.upkeep_at = now.after(UPKEEP);
         self.check_processes();
         self.check_endpoint();
+        let core = &self.core;
+        self.outsiders.look(|pid| core.pages().any(|(_, pages)| pages.pid().0 == pid));
         self.costs.save();
         self.note_use();
     }
