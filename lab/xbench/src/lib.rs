@@ -10,6 +10,7 @@
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`scenario`]: several programs under one policy after the other; `prepreempt` as well
 //! * [`preempt`]: the time from an urgent launch until it runs, for each preemption level
+//! * [`ipc`]: the way between programs and xserver, without a device
 //! * [`policy_sim`]: scheduling policies and a workload in simulated time
 //! * [`selftest`]: the measured parts of `xcli report` (`xbench card`)
 //! * [`session`]: one run of a co-run or a scenario on a simulated GPU
@@ -29,6 +30,7 @@ mod experiment;
 mod files;
 mod hip;
 mod hsa;
+pub mod ipc;
 mod kernels;
 pub mod launch_path;
 mod library;

@@ -2,7 +2,9 @@
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
-use xbench::{WrongInput, corun, launch_path, policy_sim, preempt, replay, scenario, selftest, session, sim};
+use xbench::{
+    WrongInput, corun, ipc, launch_path, policy_sim, preempt, replay, scenario, selftest, session, sim,
+};
 
 /// Measure giveway, on your own GPU or on the simulated one.
 ///
@@ -48,6 +50,16 @@ enum Command {
     /// settings take about four minutes; run it on an idle machine. The exit code is 1 if a requested level
     /// was not in force; missed limits are reported and do not change it.
     Preempt(preempt::PreemptArgs),
+    /// Measure the way between programs and xserver, without a device
+    ///
+    /// Clients that speak the protocol measure the time from one's launch to another's suspension, processor time and memory
+    /// of the server, and a load of many transitions. Starts the xserver that lies beside this program. Takes about two and a
+    /// half minutes; run it on an idle machine. The exit code is 1 if a transition was lost; missed limits are reported and do
+    /// not change it.
+    Ipc(ipc::IpcArgs),
+    /// A process of `ipc`.
+    #[command(hide = true)]
+    IpcPart(ipc::PartArgs),
     /// Run several programs on one simulated GPU, under one policy after the other
     ///
     /// Runs each program alone, all together without giveway, and all together under each policy. Limits are
@@ -85,6 +97,8 @@ fn main() -> ExitCode {
         Command::Corun(args) => corun::run(&args),
         Command::Preempt(args) => preempt::run(&args),
         Command::PreemptPart(args) => preempt::run_part(&args).map(|()| ExitCode::SUCCESS),
+        Command::Ipc(args) => ipc::run(&args),
+        Command::IpcPart(args) => ipc::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Scenario(args) => scenario::run(&args),
         Command::Prepreempt(args) => scenario::run_prepreempt(&args),
         Command::Session(args) => session::run(&args).map(|()| ExitCode::SUCCESS),
