@@ -278,7 +278,9 @@ impl Server {
         if beats && self.core.reads_nice() {
             self.read_nice();
         }
-        if self.step.is_some_and(|at| at <= now) || beats {
+        // At rest a heartbeat would decide what is in force, and only renews the leases.
+        let rests = || self.step.is_none() && self.core.is_at_rest();
+        if self.step.is_some_and(|at| at <= now) || beats && !rests() {
             self.decide(now);
         }
         if beats {

@@ -105,6 +105,11 @@ impl Slot {
     pub fn is_held(&self) -> bool {
         self.own_priority == Priority::NO_EXECUTE
     }
+
+    /// Returns true if the client has written its state since the last look, or if its time has not come yet.
+    pub fn has_changed(&self, page: &impl ClientPage) -> bool {
+        self.ready_from.is_some() || self.word != Some(page.activity(self.index))
+    }
 }
 
 impl<P: ClientPage> ClientState<P> {

@@ -10,7 +10,7 @@
 //! between the first read and the write.
 //!
 //! # No client waits for ever
-//! Every heartbeat causes a step, even without events. A client that completes nothing while others wait is
+//! Every heartbeat causes a step, even without events, unless the core is at rest ([`rest`]). A client that completes nothing while others wait is
 //! looked up ([`progress`]): if its process is stopped it yields, and if all rivals of a client complete
 //! nothing, all clients run briefly.
 
@@ -26,6 +26,7 @@ mod listing;
 mod progress;
 mod record;
 mod recording;
+mod rest;
 mod rights;
 mod room;
 mod tally;

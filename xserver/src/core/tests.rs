@@ -6,6 +6,7 @@ mod brief;
 mod chosen;
 mod gaps;
 mod record;
+mod rest;
 mod shares;
 mod totals;
 mod users;
