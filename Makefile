@@ -1,8 +1,8 @@
 # Every target is one task of a user or developer. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races lint fmt docs book \
-	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-pairs bench-launch-path bench-policies bench-preempt bench-sim \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
+	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist clean
 
 # What hipcc compiles examples for.
@@ -65,6 +65,11 @@ test-clients: deps ## Run Triton, CuPy and ONNX Runtime natively and under xcli 
 test-races: deps ## Run ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)
 	@scripts/test-races $(ARGS)
 
+# `make fuzz SECONDS=600 ARGS=pages`: this target only, for ten minutes.
+SECONDS ?= 60
+fuzz: ## Run each fuzz target for SECONDS=60 (fuzz/README.md); last line "N targets, N findings"
+	@scripts/fuzz --seconds $(SECONDS) $(ARGS)
+
 lint: ## Check format and lints
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
@@ -89,6 +94,10 @@ bench-corun: build ## Run the demo at length, at preemption levels 1, 2 and 3, 2
 bench-pairs: build ## Judge five pairs of models at levels 1 and 3, 1,000 requests each, 32 minutes: target/bench/pairs.json
 	@scripts/corun pairs
 
+bench-ipc: build ## Measure the way between programs and xserver, its load and memory, 3 minutes: target/bench/ipc.json
+	mkdir -p target/bench
+	target/release/xbench ipc --json target/bench/ipc.json
+
 bench-launch-path: build ## Measure what the preloaded library adds to a launch
 	target/release/xbench launch-path
 
@@ -110,7 +119,7 @@ bench-policies: build ## Measure policies on the simulated GPU and in simulation
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
 	cargo bench -p policies --bench decide
 
-bench: bench-launch-path bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 80 minutes; the machine must be idle otherwise
+bench: bench-launch-path bench-ipc bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 85 minutes; the machine must be idle otherwise
 
 check-exports: ## Build for glibc 2.28; check what libshimhip.so exports and what library and programs need; "N passed, N failed"
 	scripts/dist-build

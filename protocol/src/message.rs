@@ -263,6 +263,9 @@ impl Field for String {
 
     fn take(from: &mut Reader<'_>) -> Option<Self> {
         let length: u8 = from.next()?;
+        if usize::from(length) > TEXT {
+            return None;
+        }
         // Shown to users: control characters must not reach their terminal.
         let text = std::str::from_utf8(from.bytes(length.into())?).ok()?;
         Some(text.chars().map(|c| if c.is_control() { '?' } else { c }).collect())

@@ -182,6 +182,13 @@ fn message_with_a_number_out_of_range_is_refused_and_its_text_made_harmless() {
     let arrived = |name: &str| ToServer::decode(&one_frame(&hello(name).encode()));
     assert_eq!(arrived("a\u{1b}[2Jb\n"), Ok(hello("a?[2Jb?")));
     assert_eq!(arrived(&"ä".repeat(TEXT)), Ok(hello(&"ä".repeat(TEXT / 2))));
+    // Nobody sends a longer text, and one that is decoded can be sent on as a whole.
+    let text = |length: u8| {
+        let payload = [&1_u32.to_le_bytes()[..], &[length], &vec![b'a'; length.into()]].concat();
+        ToServer::decode(&Frame { kind: 1, payload })
+    };
+    assert_eq!(text(TEXT as u8), Ok(hello(&"a".repeat(TEXT))));
+    assert_eq!(text(TEXT as u8 + 1), Err(MessageError { kind: 1 }));
 }
 
 /// The bytes of the first version, which older programs and servers exchange.

@@ -135,8 +135,9 @@ impl Recorded {
         let (Some(grid), Some(block)) = (self.grid, self.block) else {
             return wrong("a kernel needs grid and block".to_owned());
         };
-        let threads: u64 = block.iter().map(|n| u64::from(*n)).product();
-        if !(1..=MOST_THREADS).contains(&threads) {
+        // Three numbers of 32 bits can have a product of 96.
+        let threads: u128 = block.iter().map(|n| u128::from(*n)).product();
+        if !(1..=u128::from(MOST_THREADS)).contains(&threads) {
             return wrong(format!("a work-group of {block:?} threads"));
         }
         let all = grid.iter().zip(block).map(|(groups, threads)| u64::from(*groups) * u64::from(threads));
@@ -190,6 +191,15 @@ mod tests {
             ),
             (KERNEL.replace("grid", "grit"), "command 0: a kernel needs grid and block"),
             (KERNEL.replace("[64, 2, 1]", "[64, 17, 1]"), "command 0: a work-group of [64, 17, 1] threads"),
+            // Products beyond 64 bits.
+            (
+                KERNEL.replace("[64, 2, 1]", "[4294967295, 4294967295, 1]"),
+                "command 0: a work-group of [4294967295, 4294967295, 1] threads",
+            ),
+            (
+                KERNEL.replace("[64, 2, 1]", "[4294967295, 4294967295, 4294967295]"),
+                "command 0: a work-group of [4294967295, 4294967295, 4294967295] threads",
+            ),
             (KERNEL.replace("[2, 3, 4]", "[2, 0, 4]"), "command 0: a grid of [2, 0, 4] work-groups"),
             (
                 KERNEL.replace("[2, 3, 4]", "[99999999, 3, 4]"),

@@ -33,6 +33,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// estimates kernel times knows them.
 const WARM_UP: u64 = 3;
 
+/// Checks the text of a trace, and returns its number of commands.
+///
+/// # Errors
+/// It cannot be replayed.
+pub fn check_trace(text: &str) -> Result<usize, WrongInput> {
+    Trace::parse(text).map(|trace| trace.commands.len())
+}
+
 /// Options of `xbench replay`.
 #[derive(Debug, Clone, Args)]
 pub struct ReplayArgs {

@@ -1,0 +1,8 @@
+//! A stream of frames in pieces, and their messages.
+#![no_main]
+
+#[path = "../../protocol/tests/untrusted/entry.rs"]
+#[allow(dead_code, reason = "another target runs the rest")]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| entry::frames(bytes));
