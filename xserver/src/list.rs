@@ -165,3 +165,36 @@ pub(crate) fn encode(reply: &Reply) -> Vec<u8> {
         _ => Frame::encode(REPLY, br#"{"error":"the reply is too long"}"#),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_list_is_made_while_too_many_bytes_are_not_taken() {
+        let mut lists = Lists::default();
+        let all: Vec<Arc<[u8]>> = (0..4).map(|_| vec![0; UNREAD / 4].into()).collect();
+        for list in &all[..3] {
+            lists.note(list);
+        }
+        // Several connections share one.
+        lists.note(&all[0]);
+        assert!(!lists.is_full());
+        lists.note(&all[3]);
+        assert!(lists.is_full());
+        let rest = all[1..].to_vec();
+        drop(all);
+        assert!(!lists.is_full(), "one was taken");
+        assert_eq!(rest.len(), 3);
+    }
+
+    #[test]
+    fn lists_take_a_tenth_of_the_time() {
+        let mut lists = Lists::default();
+        let ms = |ms: u64| Time(ms * 1_000_000);
+        lists.rest(ms(100), ms(110));
+        assert_eq!(lists.not_before, ms(200));
+        lists.rest(ms(100), ms(1_100));
+        assert_eq!(lists.not_before, ms(2_100), "the pause has a limit");
+    }
+}

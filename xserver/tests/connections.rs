@@ -193,6 +193,21 @@ fn number_of_connections_is_bounded() {
     });
 }
 
+/// Takes ten seconds, because nothing makes the limit shorter.
+#[test]
+fn connection_that_says_nothing_is_closed_and_a_client_that_says_nothing_more_is_not() {
+    let server = Running::new();
+    let client = Client::new(&server.path, "quiet");
+    let silent = UnixStream::connect(&server.path).unwrap();
+    let mut partial = UnixStream::connect(&server.path).unwrap();
+    partial.write_all(&hello()[..HEADER + 2]).unwrap();
+    for (what, socket) in [("a connection without a frame", silent), ("one with a part of a frame", partial)]
+    {
+        wait_for(what, || is_closed(&socket));
+    }
+    assert!(!is_closed(&client.socket) && client.runs());
+}
+
 #[test]
 fn second_server_at_an_endpoint_is_refused() {
     let server = Running::new();

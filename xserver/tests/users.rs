@@ -4,14 +4,16 @@ mod support;
 
 use protocol::bounds::{Priority, Timeslice};
 use protocol::control::{ConfigOrigin, HintUpdate, PolicyOrder, Reply, Request, Target};
+use protocol::cost::{CostKey, EvictCost};
 use protocol::frame::{Decoder, REPLY_LIMIT};
 use protocol::ids::{DeviceId, Pid};
-use protocol::message::ToClient;
+use protocol::message::{ToClient, ToServer};
 use protocol::operation::Reason;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use support::{Client, Running, ask, ask_on, connect_as, is_closed, wait_for};
+use xserver::limits::{CONNECTIONS, RESERVED};
 
 const ALICE: u32 = 40_001;
 const BOB: u32 = 40_002;
@@ -299,4 +301,35 @@ fn one_user_cannot_take_all_connections() {
         socket.set_nonblocking(true).unwrap();
         !is_closed(&socket) && socket.read(&mut [0]).is_err()
     });
+}
+
+#[test]
+fn room_is_kept_for_administrators() {
+    let (server, _) =
+        Running::shared("[limits]\nconnections_per_process = 1024\nconnections_per_user = 1024\n");
+    let all: Vec<_> = (0..CONNECTIONS - RESERVED).map(|_| connect_as(BOB, BOB, &server.path)).collect();
+    let why = refusal(connect_as(ALICE, ALICE, &server.path));
+    assert_eq!(why, format!("the server has {} connections, which is the maximum", CONNECTIONS - RESERVED));
+    assert!(matches!(ask(&server.path, &Request::List), Reply::List(_)), "root has found no room");
+    assert!(all.iter().all(|socket| !is_closed(socket)));
+}
+
+#[test]
+fn costs_that_others_rely_on_come_from_administrators_only() {
+    let (server, _) = Running::shared("");
+    let cost = |key| ToServer::EvictCost { key, cost: EvictCost::new(1_000, 2_000) };
+    let (invented, measured) = (CostKey::new(7).unwrap(), CostKey::new(8).unwrap());
+    let alice = client_of(ALICE, &server.path, 0);
+    alice.say(&cost(invented));
+    // The server handles the messages of one connection in their order.
+    alice.create(2, 1, 1, 0);
+    wait_for("the cost was taken or refused", || {
+        let Reply::List(list) = ask(&server.path, &Request::List) else { panic!("no list") };
+        list.clients[0].queues.len() == 2
+    });
+    let root = Client::with_queue(&server.path, "root", 0);
+    root.say(&cost(measured));
+    let shown = |key| alice.page.costs.iter().find_map(|words| words.load(key));
+    wait_for("the cost of an administrator is shown", || shown(measured).is_some());
+    assert_eq!(shown(invented), None);
 }

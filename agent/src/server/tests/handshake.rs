@@ -67,6 +67,40 @@ fn handshake_accepts_only_a_valid_welcome() {
     assert!(Notifier::new().attach(&pipe.eventfd).is_err());
 }
 
+/// Needs root, to become another user.
+#[test]
+fn server_of_another_user_is_not_trusted() {
+    let _alone = ALONE.lock();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let path = folder.path().join("socket");
+    let listener = {
+        let path = path.clone();
+        // A thread has a user id of its own, and ends with it.
+        let thread = std::thread::spawn(move || {
+            let nobody: libc::uid_t = 65_534;
+            // SAFETY: the call takes numbers, and changes the ids of this thread only.
+            let result = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
+            assert_eq!(result, 0, "the tests run as root");
+            UnixListener::bind(path).unwrap()
+        });
+        thread.join().unwrap()
+    };
+    // This user namespace maps the user, so the place of the socket makes no difference.
+    for is_system in [false, true] {
+        let result = handshake(connection::connect(&path).unwrap(), "test", is_system, HANG);
+        assert!(
+            matches!(&result, Err(Failure::Broken(reason)) if reason.contains("belongs to user 65534")),
+            "{result:?}"
+        );
+        let (mut accepted, _) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        let mut bytes = [0; 1];
+        let said = std::io::Read::read(&mut accepted, &mut bytes);
+        assert!(!matches!(said, Ok(1..)), "the client has introduced itself");
+    }
+}
+
 #[test]
 fn silent_server_is_waited_for_with_a_limit() {
     let _alone = ALONE.lock();
