@@ -134,6 +134,40 @@ fn a_session_serves_every_request_while_the_batch_model_runs() {
     assert!(low_end > high_end, "the batch model stopped before the last request was served");
 }
 
+#[test]
+fn the_way_between_programs_and_server_needs_no_device_and_loses_nothing() {
+    let _turn = Gpu::take();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ipc.json");
+    let output = std::process::Command::new(tests::product("xbench").unwrap())
+        .args(["ipc", "--quick", "--clients=2,70", "--rate=2000", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let figures = read(&file);
+    let clients: Vec<_> = figures["way"].as_array().unwrap().iter().map(|row| &row["clients"]).collect();
+    assert_eq!(clients, [2, 70]);
+    for row in figures["way"].as_array().unwrap() {
+        assert_eq!(row["blocks"].as_array().unwrap().len(), 2, "{row}");
+        assert!(row["best"]["suspended_us"]["p50"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    let load = &figures["load"];
+    for name in ["lost", "gone", "wrong"] {
+        assert_eq!(load[name], 0, "{load}");
+    }
+    let count = |name: &str| load[name].as_u64().unwrap();
+    // While the low client waits, each transition of the urgent one is asked for.
+    assert!(count("rounds") > 0 && count("notified") >= 2 * count("rounds"), "{load}");
+    assert!(count("decisions") >= count("rounds") && count("transitions") >= 2 * count("rounds"), "{load}");
+    assert!(figures["memory"]["resident_kib"].as_f64().unwrap() > 0.0, "{figures}");
+    let judged = figures["figures"].as_array().unwrap().iter().map(|figure| figure["name"].as_str().unwrap());
+    for name in ["ready_p50", "ready_p99", "idle", "rate", "losses", "client_memory"] {
+        assert!(judged.clone().any(|judged| judged == name), "{name}");
+    }
+}
+
 /// Four arrivals beside a low program of this level: what `xbench preempt` has of them.
 fn arrivals(level: u8, mechanism: &str) -> Value {
     let folder = tempfile::tempdir().unwrap();

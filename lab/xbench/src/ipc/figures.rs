@@ -55,6 +55,15 @@ impl Figures {
             ] {
                 report.judged(name, format!("{what}, 2 clients, best block"), us, "us", Limit::at_most(most));
             }
+            let wake = row.best.wake_us;
+            report.info("wake_p50", "the same to a thread that does nothing else, p50", wake.p50, "us");
+            report.info("wake_p99", "the same to a thread that does nothing else, p99", wake.p99, "us");
+            report.info(
+                "server_p50",
+                "difference of both p50: the server's part",
+                times.p50 - wake.p50,
+                "us",
+            );
             if let Some(most) = way.iter().filter(|row| row.clients > 2).max_by_key(|row| row.clients) {
                 let growth = most.best.suspended_us.p50 / times.p50;
                 let what = format!("the same p50 with {} clients, over 2 clients", most.clients);
@@ -102,7 +111,7 @@ impl Figures {
     pub(super) fn table(&self) -> String {
         let mut text = String::new();
         if !self.way.is_empty() {
-            let columns: [Column<'_, Row>; 9] = [
+            let columns: [Column<'_, Row>; 10] = [
                 ("clients", &|row| row.clients.to_string()),
                 ("suspended p50", &|row| format!("{:.1}", row.best.suspended_us.p50)),
                 ("p90", &|row| format!("{:.1}", row.best.suspended_us.p90)),
@@ -111,6 +120,7 @@ impl Figures {
                 ("p99", &|row| format!("{:.1}", row.all.suspended_us.p99)),
                 ("resumed p50", &|row| format!("{:.1}", row.best.resumed_us.p50)),
                 ("p99", &|row| format!("{:.1}", row.best.resumed_us.p99)),
+                ("bare wake-up p50", &|row| format!("{:.1}", row.best.wake_us.p50)),
                 ("other cores", &|row| format!("{:.2} of {:.2}", row.best.other_cores, row.all.other_cores)),
             ];
             text += &format!(
@@ -165,7 +175,7 @@ mod tests {
 
     fn row(clients: usize, p50: f64, p99: f64) -> Row {
         let times = Times { p50, p90: p50, p99, max: p99 };
-        let block = Block { suspended_us: times, resumed_us: times, other_cores: 0.01 };
+        let block = Block { suspended_us: times, resumed_us: times, wake_us: times, other_cores: 0.01 };
         Row { clients, rounds: 10, best: block.clone(), all: block.clone(), blocks: vec![block] }
     }
 

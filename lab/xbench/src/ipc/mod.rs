@@ -15,6 +15,7 @@
 mod bed;
 mod client;
 mod crowd;
+mod echo;
 mod figures;
 mod load;
 mod upkeep;

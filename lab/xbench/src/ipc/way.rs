@@ -3,6 +3,7 @@
 use super::bed::Bed;
 use super::client::{Client, DEVICE};
 use super::crowd::Crowd;
+use super::echo::Echo;
 use crate::clock::{microseconds, now_ns};
 use crate::process::{SERVER_PATIENCE, poll};
 use crate::processor_time::OtherLoad;
@@ -43,6 +44,8 @@ pub(super) struct Block {
     pub(super) suspended_us: Times,
     /// From idle to the resumption of the other client; the time for which an idle client still counts as ready included.
     pub(super) resumed_us: Times,
+    /// From a notification to the store of a thread that does nothing else.
+    pub(super) wake_us: Times,
     /// Cores that other processes kept busy meanwhile.
     pub(super) other_cores: f64,
 }
@@ -81,26 +84,17 @@ pub(super) fn measure(clients: usize, blocks: usize, rounds: usize) -> Result<Ro
         (None, why) => return Err(why.unwrap_or_else(|| anyhow::anyhow!("no client can connect"))),
     };
     low.ready()?;
-    pairs(&mut high, &low, WARM_UP)?;
-    let (mut measured, mut suspended, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
+    let echo = Echo::start()?;
+    rounds_of(&mut high, &low, &echo, WARM_UP)?;
+    let (mut measured, mut all) = (Vec::new(), Waits::default());
     let all_load = OtherLoad::start(&bed.pids(&crowd))?;
     for _ in 0..blocks {
         let load = OtherLoad::start(&bed.pids(&crowd))?;
-        let (stops, resumes) = pairs(&mut high, &low, rounds)?;
-        let other_cores = load.cores()?;
-        suspended.extend_from_slice(&stops);
-        resumed.extend_from_slice(&resumes);
-        measured.push(Block {
-            suspended_us: Times::of(stops)?,
-            resumed_us: Times::of(resumes)?,
-            other_cores,
-        });
+        let waits = rounds_of(&mut high, &low, &echo, rounds)?;
+        all.add(&waits);
+        measured.push(waits.block(load.cores()?)?);
     }
-    let all = Block {
-        suspended_us: Times::of(suspended)?,
-        resumed_us: Times::of(resumed)?,
-        other_cores: all_load.cores()?,
-    };
+    let all = all.block(all_load.cores()?)?;
     let best = best(&measured).context("nothing was measured")?.clone();
     drop((low, high, crowd));
     bed.end()?;
@@ -112,18 +106,47 @@ fn best(blocks: &[Block]) -> Option<&Block> {
     blocks.iter().min_by(|a, b| a.suspended_us.p99.total_cmp(&b.suspended_us.p99))
 }
 
-/// Lets a client turn ready and idle, and times both in microseconds until they show at the other one.
-fn pairs(high: &mut Client, low: &Client, rounds: usize) -> Result<(Vec<f64>, Vec<f64>)> {
-    let (mut stops, mut resumes) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
-    for _ in 0..rounds {
-        let begin = now_ns();
-        while now_ns() - begin < PAUSE.as_nanos() as u64 {
-            spin_loop();
-        }
-        stops.push(timed(|| high.ready(), || !low.runs())?);
-        resumes.push(timed(|| high.idle(), || low.runs())?);
+/// Times in microseconds.
+#[derive(Debug, Default)]
+struct Waits {
+    suspended: Vec<f64>,
+    resumed: Vec<f64>,
+    wake: Vec<f64>,
+}
+
+impl Waits {
+    fn add(&mut self, more: &Self) {
+        self.suspended.extend_from_slice(&more.suspended);
+        self.resumed.extend_from_slice(&more.resumed);
+        self.wake.extend_from_slice(&more.wake);
     }
-    Ok((stops, resumes))
+
+    fn block(self, other_cores: f64) -> Result<Block> {
+        let Self { suspended, resumed, wake } = self;
+        let (suspended_us, resumed_us) = (Times::of(suspended)?, Times::of(resumed)?);
+        Ok(Block { suspended_us, resumed_us, wake_us: Times::of(wake)?, other_cores })
+    }
+}
+
+/// Lets a client turn ready and idle, and times both until they show at the other one.
+fn rounds_of(high: &mut Client, low: &Client, echo: &Echo, rounds: usize) -> Result<Waits> {
+    let mut waits = Waits::default();
+    for _ in 0..rounds {
+        pause();
+        waits.wake.push(timed(|| echo.ask(), || echo.has_answered())?);
+        pause();
+        waits.suspended.push(timed(|| high.ready(), || !low.runs())?);
+        waits.resumed.push(timed(|| high.idle(), || low.runs())?);
+    }
+    Ok(waits)
+}
+
+/// Keeps this processor awake while the other threads fall asleep.
+fn pause() {
+    let begin = now_ns();
+    while now_ns() - begin < PAUSE.as_nanos() as u64 {
+        spin_loop();
+    }
 }
 
 fn timed(act: impl FnOnce() -> Result<()>, is_so: impl Fn() -> bool) -> Result<f64> {
@@ -137,7 +160,7 @@ fn timed(act: impl FnOnce() -> Result<()>, is_so: impl Fn() -> bool) -> Result<f
         if looks.is_multiple_of(1 << 16) {
             ensure!(
                 now_ns() - begin < LIMIT.as_nanos() as u64,
-                "xserver has not decided within {} s",
+                "nothing has happened within {} s",
                 LIMIT.as_secs()
             );
         }
@@ -153,7 +176,7 @@ mod tests {
     fn best_block_has_the_lowest_p99() {
         let block = |p99| {
             let times = Times { p50: 1.0, p90: 2.0, p99, max: 100.0 };
-            Block { suspended_us: times, resumed_us: times, other_cores: 0.0 }
+            Block { suspended_us: times, resumed_us: times, wake_us: times, other_cores: 0.0 }
         };
         let blocks = [block(9.0), block(4.0), block(7.0)];
         assert_eq!(best(&blocks).unwrap().suspended_us.p99, 4.0);
