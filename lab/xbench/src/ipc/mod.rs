@@ -18,6 +18,7 @@ mod crowd;
 mod echo;
 mod figures;
 mod load;
+mod placement;
 mod upkeep;
 mod way;
 
@@ -29,6 +30,7 @@ use crate::process::{ensure_beside, this_program};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum, value_parser};
 use figures::Figures;
+use placement::Placement;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -56,6 +58,9 @@ pub struct IpcArgs {
     /// Transitions to ready in each block, and as many to idle
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     rounds: u32,
+    /// Processors of the server and of the bare thread, seen from the thread that measures the way of a permission
+    #[arg(long, value_enum, value_name = "WHERE", default_value_t = Placement::Free)]
+    placement: Placement,
     /// Transitions a second of the load, of all clients together
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     rate: u32,
@@ -110,7 +115,8 @@ pub fn run(args: &IpcArgs) -> Result<ExitCode> {
     let mut way = Vec::new();
     for &clients in args.clients.iter().filter(|_| wants(Part::Way)) {
         eprintln!("xbench: {clients} clients");
-        let row = way::measure(clients, blocks, rounds).with_context(|| format!("with {clients} clients"))?;
+        let row = way::measure(clients, blocks, rounds, args.placement)
+            .with_context(|| format!("with {clients} clients"))?;
         way.push(row);
     }
     let idle = wants(Part::Idle).then(|| {

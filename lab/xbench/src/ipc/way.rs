@@ -4,6 +4,7 @@ use super::bed::Bed;
 use super::client::{Client, DEVICE};
 use super::crowd::Crowd;
 use super::echo::Echo;
+use super::placement::{Placed, Placement};
 use crate::clock::{microseconds, now_ns};
 use crate::process::{SERVER_PATIENCE, poll};
 use crate::processor_time::OtherLoad;
@@ -55,6 +56,7 @@ pub(super) struct Block {
 pub(super) struct Row {
     /// Connected clients, the two that are measured included.
     pub(super) clients: usize,
+    pub(super) placement: Placement,
     /// Transitions to ready in each block, and as many to idle.
     pub(super) rounds: usize,
     /// The block with the lowest p99 of `suspended_us`.
@@ -65,7 +67,7 @@ pub(super) struct Row {
 }
 
 /// Measures with this many clients, two of which are not idle.
-pub(super) fn measure(clients: usize, blocks: usize, rounds: usize) -> Result<Row> {
+pub(super) fn measure(clients: usize, blocks: usize, rounds: usize, placement: Placement) -> Result<Row> {
     let bed = Bed::start()?;
     let crowd = Crowd::gather(&bed.socket, clients - 2)?;
     let mut low = Client::connect(&bed.socket, "low", DEVICE, 0)?;
@@ -84,7 +86,9 @@ pub(super) fn measure(clients: usize, blocks: usize, rounds: usize) -> Result<Ro
         (None, why) => return Err(why.unwrap_or_else(|| anyhow::anyhow!("no client can connect"))),
     };
     low.ready()?;
-    let echo = Echo::start()?;
+    let placed = Placed::here(placement)?;
+    placed.place(bed.pid())?;
+    let echo = placed.there(Echo::start)?;
     rounds_of(&mut high, &low, &echo, WARM_UP)?;
     let (mut measured, mut all) = (Vec::new(), Waits::default());
     let all_load = OtherLoad::start(&bed.pids(&crowd))?;
@@ -96,9 +100,9 @@ pub(super) fn measure(clients: usize, blocks: usize, rounds: usize) -> Result<Ro
     }
     let all = all.block(all_load.cores()?)?;
     let best = best(&measured).context("nothing was measured")?.clone();
-    drop((low, high, crowd));
+    drop((low, high, crowd, echo, placed));
     bed.end()?;
-    Ok(Row { clients, rounds, best, all, blocks: measured })
+    Ok(Row { clients, placement, rounds, best, all, blocks: measured })
 }
 
 /// The block with the lowest p99.
