@@ -169,7 +169,7 @@ impl Policy for Credit {
         self.capped = false;
         for (index, entity) in input.members() {
             let account = &mut accounts[index];
-            account.charge(entities, entity);
+            account.charge(entity);
             account.limit(entity, self.by_weight, period);
             self.capped |= account.is_capped();
         }
@@ -350,9 +350,9 @@ impl Credit {
 
 impl Account {
     /// Takes the time that it has run off its accounts.
-    fn charge(&mut self, entities: &SchedEntities, entity: &SchedEntity) {
+    fn charge(&mut self, entity: &SchedEntity) {
         let ran = nanos(entity.ran);
-        self.slice.weight = utilization(entities, entity);
+        self.slice.weight = utilization(entity);
         for account in [&mut self.credit, &mut self.boost, &mut self.slice.left, &mut self.allowance] {
             *account = account.saturating_sub(ran);
         }

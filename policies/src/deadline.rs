@@ -5,6 +5,7 @@ use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::ids::QueueId;
 use protocol::rank_reason::RankReason;
 use protocol::time::Time;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Time until the deadline of the entity, in microseconds; negative if the deadline has passed.
@@ -29,12 +30,13 @@ pub(crate) const REASONS: &[&ReasonKind] = &[DEADLINE, NO_DEADLINE];
 /// Returns the earliest deadline of the entity's queues with work, and its queue. If no queue has work, all count as if
 /// they got work now. `None` if none of them has a deadline.
 pub(crate) fn deadline(entities: &SchedEntities, entity: &SchedEntity, now: Time) -> Option<(Time, QueueId)> {
-    let counts = entities.queues(entity).iter().filter(|queue| queue.ready_since.is_some() || !entity.ready);
-    let deadlines = counts.filter_map(|queue| {
-        let span = Duration::from_micros(queue.hints.deadline_us?.get());
-        Some((queue.ready_since.unwrap_or(now).after(span), queue.queue))
-    });
-    deadlines.min()
+    let (shortest, queue) = entity.deadline?;
+    let after = |since: Time, us: NonZeroU64| since.after(Duration::from_micros(us.get()));
+    if !entity.ready {
+        return Some((after(now, shortest), queue));
+    }
+    let ready = entities.queues(entity).iter().filter_map(|queue| Some((queue, queue.ready_since?)));
+    ready.filter_map(|(queue, since)| Some((after(since, queue.hints.deadline_us?), queue.queue))).min()
 }
 
 /// Returns the reason of a rank by deadline.

@@ -42,8 +42,7 @@
 
 use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
-use crate::sched_entity::{SchedEntities, SchedEntity};
-use crate::up;
+use crate::sched_entity::SchedEntity;
 use crate::virtual_runtime::{Rules, VirtualRuntimes};
 use protocol::operation::EntityId;
 use protocol::time::Time;
@@ -80,14 +79,14 @@ impl Policy for Fair {
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let rules = Rules { slice: self.slice, by_weight: true, credit: Duration::ZERO, strict: self.strict };
-        self.runtimes.rank(input, rankings, rules, |entities, entity| utilization(entities, entity) * PERCENT)
+        self.runtimes.rank(input, rankings, rules, |_, entity| utilization(entity) * PERCENT)
     }
 }
 
 /// Returns the utilization of a queue or of a process.
-pub(crate) fn utilization(entities: &SchedEntities, entity: &SchedEntity) -> u64 {
+pub(crate) fn utilization(entity: &SchedEntity) -> u64 {
     match entity.id {
-        EntityId::Queue(_) => up::utilization(entities, entity),
+        EntityId::Queue(_) => entity.utilization,
         EntityId::Gang(_) => u64::from(entity.process.utilization.get()),
     }
 }

@@ -16,36 +16,50 @@
 //! critical. The order changes with time, so the window always limits. An entity of low priority can starve,
 //! unless `XSCHED_STARVATION_MS` is set.
 
+use crate::memo::Memo;
+use crate::per_entity::PerEntity;
 use crate::policy::{Input, Policy, Ranking};
 use crate::reason::PRIORITY;
-use crate::sched_entity::EntityQueue;
+use crate::rows::EntityQueue;
 use crate::times::earlier;
 use protocol::bounds::Priority;
+use protocol::ids::QueueId;
 use protocol::operation::Throttle;
 use protocol::time::Time;
 use std::time::Duration;
 
 /// Laxity; see the head of this file. It keeps no state.
 #[derive(Debug, Default)]
-pub struct Lax;
+pub struct Lax {
+    /// The priority of each idle entity if it turned ready, and the queue from which it comes.
+    idle: PerEntity<Memo<(Priority, QueueId)>>,
+}
 
 impl Policy for Lax {
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let mut wake: Option<Time> = None;
+        let memos = self.idle.align(input.entities.all());
         for (index, entity) in input.members() {
-            let mut highest = None;
-            let queues = input.entities.queues(entity).iter();
-            for queue in queues.filter(|queue| queue.ready_since.is_some() || !entity.ready) {
-                let (priority, change) = priority(queue, input.now);
+            let highest = |queues: &mut dyn Iterator<Item = (Priority, QueueId)>| {
                 // The first of equals has the smallest number.
-                if highest.is_none_or(|(other, _)| other < priority) {
-                    highest = Some((priority, queue.queue));
-                }
-                if entity.ready {
+                let higher = |one: (Priority, QueueId), other: (Priority, QueueId)| {
+                    if other.0 > one.0 { other } else { one }
+                };
+                queues.reduce(higher).unwrap_or((entity.priority, entity.lead))
+            };
+            let queues = input.entities.queues(entity).iter();
+            let (priority, lead) = if entity.ready {
+                let mut ready = queues.filter(|queue| queue.ready_since.is_some()).map(|queue| {
+                    let (priority, change) = priority(queue, input.now);
                     wake = earlier(wake, change);
-                }
-            }
-            let (priority, lead) = highest.unwrap_or((entity.priority, entity.lead));
+                    (priority, queue.queue)
+                });
+                highest(&mut ready)
+            } else {
+                // Whether a queue is critical as soon as it turns ready does not depend on the time.
+                let mut idle = queues.map(|queue| (priority(queue, input.now).0, queue.queue));
+                memos[index].get(entity, || highest(&mut idle))
+            };
             let throttle = (priority == Priority::NO_EXECUTE).then_some(Throttle::NoExecute);
             rankings[index] = Ranking {
                 throttle,

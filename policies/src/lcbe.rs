@@ -62,13 +62,13 @@ mod class;
 mod expectation;
 mod order;
 
+use crate::memo::Memo;
 use crate::parameter::{CRITICAL_ABOVE, FIRST, GAPS, Parameter, SHARE, SLOWDOWN, Values, parameter};
 use crate::per_entity::PerEntity;
 use crate::policy::{Input, Manner, Policy, Ranking};
 use crate::reason::{self, EXPECTED, Millis, ReasonKind, UNINTERRUPTED, first, second};
-use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::{earlier, micros};
-use class::ClassRange;
+use class::{ClassRange, QueueSums};
 use expectation::{Keeper, Outlook, Settings, Watch};
 use order::{ClassSlice, Classes, Order, Slices};
 use protocol::rank_reason::RankReason;
@@ -157,7 +157,9 @@ pub struct Lcbe {
 #[derive(Debug, Default)]
 struct Entry {
     watch: Watch,
+    memo: Memo<QueueSums>,
     classes: ClassRange,
+    may_rise: bool,
     slice: ClassSlice,
     /// True once it has begun work that must not be interrupted.
     begun: bool,
@@ -180,6 +182,8 @@ fn slices(values: &Values) -> Slices {
 impl Policy for Lcbe {
     fn configure(&mut self, values: &Values) {
         self.keeper.configure(settings(values));
+        // Classes follow from the settings as well.
+        self.entries.values_mut().iter_mut().for_each(|entry| entry.memo = Memo::default());
         self.slices = slices(values);
         // Within a slice a gap costs the entity itself.
         self.manner = if self.slices.first.is_zero() { values.manner() } else { Manner::default() };
@@ -190,7 +194,7 @@ impl Policy for Lcbe {
         let has_slices = !self.slices.first.is_zero();
         let entries = self.entries.align(entities.all());
         let mut wake = None;
-        let mut classes = Classes::default();
+        let mut all_classes = Classes::default();
         let mut highest = i64::MIN;
         let mut members = input.members.iter().copied().peekable();
         self.order.uninterrupted.clear();
@@ -201,15 +205,16 @@ impl Policy for Lcbe {
                 (entry.slice, entry.begun) = Default::default();
                 continue;
             }
-            entry.classes = class::of_entity(entity, entities, self.keeper.above());
-            let ClassRange { class, ceiling, .. } = entry.classes;
+            let above = self.keeper.above();
+            let queues = entry.memo.get(entity, || class::sums_of(entity, entities, above));
+            (entry.classes, entry.may_rise) = (queues.classes, queues.may_rise);
+            let ClassRange { class, ceiling, .. } = queues.classes;
             let Outlook { reserves, wake: look } =
-                self.keeper.look(&mut entry.watch, entity, class, entities, now);
+                self.keeper.look(&mut entry.watch, entity, queues, entities, now);
             wake = earlier(wake, look);
-            classes.insert(class);
+            all_classes.insert(class);
             highest = highest.max(ceiling.into());
-            entry.begun =
-                entity.working && is_uninterrupted(entity, entities) && (entity.running || entry.begun);
+            entry.begun = entity.working && queues.uninterrupted && (entity.running || entry.begun);
             if entry.begun {
                 self.order.uninterrupted.push(index);
             }
@@ -223,15 +228,14 @@ impl Policy for Lcbe {
         }
         self.keeper.end(now);
         for (index, entity) in input.members() {
-            let Entry { slice: own, begun, classes: ClassRange { class, floor, ceiling }, .. } =
-                &mut entries[index];
+            let Entry { slice: own, begun, classes, may_rise, .. } = &mut entries[index];
+            let ClassRange { class, floor, ceiling } = *classes;
             if has_slices {
-                let slice = self.slices.of(classes.above(*class));
+                let slice = self.slices.of(all_classes.above(class));
                 own.note(entity.ready, *begun, entity.ran, slice, now);
             } else {
-                let may_rise = entities.queues(entity).iter().any(|queue| !queue.hints.preemptible);
-                let ceiling = if may_rise { highest } else { i64::from(*ceiling) };
-                rankings[index].range = Some((i64::from(*floor) * STRIDE, ceiling * STRIDE));
+                let ceiling = if *may_rise { highest } else { i64::from(ceiling) };
+                rankings[index].range = Some((i64::from(floor) * STRIDE, ceiling * STRIDE));
             }
         }
         if has_slices || !self.order.uninterrupted.is_empty() {
@@ -249,9 +253,4 @@ impl Policy for Lcbe {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.keeper.counters()
     }
-}
-
-/// Returns true if a queue with work must not be interrupted.
-fn is_uninterrupted(entity: &SchedEntity, entities: &SchedEntities) -> bool {
-    entities.queues(entity).iter().any(|queue| queue.ready_since.is_some() && !queue.hints.preemptible)
 }

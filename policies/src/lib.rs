@@ -14,7 +14,8 @@
 //! * `engine` takes a status and returns operations. It uses `resolve` (ranks to permissions, with `jobs`), `starvation`
 //!   (the guard against it), `runtime_accounting` (the time that each entity ran) and `lingers` (for how long an idle
 //!   entity counts as ready, by what `gaps` learns).
-//! * `sched_entity` is what policies rank, `policy` their contract, `per_entity` their memory between decisions.
+//! * `sched_entity` is what policies rank (with `rows`, what its queues say), `policy` their contract, `per_entity` their
+//!   memory between decisions, and `memo` what they keep of queues that have not changed.
 //! * Each policy has one file. `slice` holds the accounts of those with slices, `round_robin` and `virtual_runtime` the
 //!   rules that several of these share, `deadline` that of the policies by deadline.
 //! * [`registry`] is the table of the policies, [`reason`] the kinds of their reasons, `explanation` the text of a
@@ -46,6 +47,7 @@ mod kedf;
 mod lax;
 mod lcbe;
 mod lingers;
+mod memo;
 mod mlfq;
 pub mod named;
 pub mod parameter;
@@ -57,6 +59,7 @@ pub mod reason;
 pub mod registry;
 mod resolve;
 mod round_robin;
+mod rows;
 mod runtime_accounting;
 mod sched_entity;
 mod shares;
@@ -73,4 +76,5 @@ pub use explanation::explain;
 pub use parameter::{Parameter, ParameterError, Values};
 pub use per_entity::PerEntity;
 pub use policy::{Input, Linger, Policy, Ranking, Scope};
-pub use sched_entity::{DeviceUse, EntityQueue, SchedEntities, SchedEntity};
+pub use rows::EntityQueue;
+pub use sched_entity::{DeviceUse, SchedEntities, SchedEntity};

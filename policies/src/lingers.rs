@@ -3,7 +3,8 @@
 use crate::gaps::Gaps;
 use crate::per_entity::PerEntity;
 use crate::policy::Linger;
-use crate::sched_entity::{Course, SchedEntity};
+use crate::rows::Course;
+use crate::sched_entity::SchedEntity;
 use protocol::operation::EntityId;
 use protocol::time::Time;
 use std::time::Duration;

@@ -25,17 +25,20 @@ impl<T: Default> PerEntity<T> {
     /// Returns the values of these entities. If they are those of the last call this only compares names;
     /// otherwise each is searched for.
     pub fn align(&mut self, entities: &[SchedEntity]) -> &mut [T] {
-        if self.ids.len() == entities.len()
-            && self.ids.iter().zip(entities).all(|(id, entity)| *id == entity.id)
-        {
+        self.align_to(entities.iter().map(|entity| entity.id))
+    }
+
+    /// Does the same for entities of these names.
+    pub(crate) fn align_to(&mut self, names: impl ExactSizeIterator<Item = EntityId> + Clone) -> &mut [T] {
+        if self.ids.len() == names.len() && self.ids.iter().copied().eq(names.clone()) {
             return &mut self.entries;
         }
         let (ids, entries) = &mut self.spare;
         ids.clear();
         entries.clear();
-        for entity in entities {
-            let found = find(&self.ids, self.sorted, entity.id);
-            ids.push(entity.id);
+        for id in names {
+            let found = find(&self.ids, self.sorted, id);
+            ids.push(id);
             entries.push(found.map_or_else(T::default, |index| std::mem::take(&mut self.entries[index])));
         }
         self.sorted = ids.is_sorted();
@@ -62,6 +65,11 @@ impl<T: Default> PerEntity<T> {
     }
 
     /// Returns all values, in the order of the last entities.
+    pub fn values(&self) -> &[T] {
+        &self.entries
+    }
+
+    /// Returns all values to change them, in the order of the last entities.
     pub fn values_mut(&mut self) -> &mut [T] {
         &mut self.entries
     }

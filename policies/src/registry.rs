@@ -160,7 +160,7 @@ pub const POLICIES: &[Row] = &[
         goes_by_priority: true,
         // With a lax priority of -256, work waits beside an idle device.
         conserves_work: false,
-        new: || Box::new(Lax),
+        new: || Box::new(Lax::default()),
     },
     Row {
         kind: PolicyKind::Awf,

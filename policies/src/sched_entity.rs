@@ -1,13 +1,17 @@
 //! The entities that a policy ranks: queues or gangs, in one form.
 
+use crate::per_entity::PerEntity;
+use crate::rows::{self, Course, EntityQueue, Revision, Rows, Sums, Times};
 use crate::times::earlier;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
-use protocol::hint::{ProcessHints, QueueHints};
+use protocol::hint::ProcessHints;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::operation::EntityId;
-use protocol::status::{Activity, QueueStatus, Status};
+use protocol::status::{Gang, QueueStatus, Status};
 use protocol::time::Time;
+use std::fmt;
+use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -45,6 +49,11 @@ pub struct SchedEntity {
     pub launched: u64,
     /// The deepest preemption level that one of its queues asks for.
     pub level: PreemptLevel,
+    /// The highest utilization hinted for its ready queues, or for all its queues while none is ready; 0 if it has no
+    /// queue.
+    pub utilization: u64,
+    /// The shortest deadline hinted for one of its queues, ready or not, in microseconds, and that queue.
+    pub deadline: Option<(NonZeroU64, QueueId)>,
     /// The hints about its process.
     pub process: ProcessHints,
     /// The time for which a queue still counts as ready after it has turned idle.
@@ -53,6 +62,10 @@ pub struct SchedEntity {
     pub running: bool,
     /// The time for which it had its devices since the last decision: it was ready and was allowed to run.
     pub ran: Duration,
+    /// Its place among the entities.
+    pub(crate) index: usize,
+    /// Stands for what its queues say.
+    pub(crate) revision: Revision,
     uses: Range<usize>,
     queues: Range<usize>,
 }
@@ -64,17 +77,6 @@ impl SchedEntity {
     }
 }
 
-/// The work of an entity, on those of its queues that may run at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Course {
-    /// It never had work.
-    New,
-    /// It has had work since then.
-    Working(Time),
-    /// It has had none since then.
-    Idle(Time),
-}
-
 /// A device on which an entity has a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceUse {
@@ -84,27 +86,36 @@ pub struct DeviceUse {
     pub busy: bool,
 }
 
-/// A queue of an entity that is allowed to run at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntityQueue {
-    /// The number of the queue in its process.
-    pub queue: QueueId,
-    /// The priority of the queue.
-    pub priority: Priority,
-    /// The time since which the queue counts as ready; `None` if it does not.
-    pub ready_since: Option<Time>,
-    /// The hints about the queue.
-    pub hints: QueueHints,
-}
-
 /// The entities of a status. The same value is used for every decision, so that gathering allocates only
 /// while they grow.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct SchedEntities {
     all: Vec<SchedEntity>,
     uses: Vec<DeviceUse>,
-    queues: Vec<EntityQueue>,
     devices: Vec<DeviceId>,
+    /// The queues of entities that are queues. A new decision reads all of them: what would be kept of one is as much.
+    queues: Vec<EntityQueue>,
+    /// The queues of gangs. Empty under the local scheduler.
+    rows: PerEntity<Rows>,
+    /// The uses and the devices of the decision before.
+    last: (Vec<DeviceUse>, Vec<DeviceId>),
+    /// The last revision.
+    revision: Revision,
+    rebuilt: usize,
+}
+
+/// Only what decisions depend on.
+impl fmt::Debug for SchedEntities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { all, uses, devices, queues, rows, .. } = self;
+        f.debug_struct("SchedEntities")
+            .field("all", all)
+            .field("uses", uses)
+            .field("devices", devices)
+            .field("queues", queues)
+            .field("rows", &rows.values())
+            .finish_non_exhaustive()
+    }
 }
 
 impl SchedEntities {
@@ -130,7 +141,14 @@ impl SchedEntities {
 
     /// Returns the queues of one of these entities that can run, in the order of their numbers.
     pub fn queues(&self, entity: &SchedEntity) -> &[EntityQueue] {
-        &self.queues[entity.queues.clone()]
+        let all = self.rows.values().get(entity.index).map_or(&self.queues, |rows| &rows.queues);
+        &all[entity.queues.clone()]
+    }
+
+    /// Returns the number of entities whose queues the last decision has read: those that are new or have changed, or
+    /// whose queues stop to count as ready with the time. It is for measurements.
+    pub fn rebuilt(&self) -> usize {
+        self.rebuilt
     }
 
     /// Replaces the entities by those of a status.
@@ -146,163 +164,172 @@ impl SchedEntities {
         linger: &mut dyn FnMut(usize, EntityId, Course) -> Duration,
     ) -> Option<Time> {
         self.all.clear();
+        std::mem::swap(&mut self.uses, &mut self.last.0);
+        std::mem::swap(&mut self.devices, &mut self.last.1);
         self.uses.clear();
-        self.queues.clear();
         self.devices.clear();
-        let mut gathering = Gathering { entities: self, now, linger, settles: None };
+        self.queues.clear();
+        self.rebuilt = 0;
+        let mut settles = None;
         match status {
             Status::Local { pid, hints, queues } => {
+                self.rows.clear();
                 for queue in queues.iter() {
-                    let id = EntityId::Queue(queue.queue);
-                    gathering.push(id, (*pid, 0), *hints, std::slice::from_ref(queue));
+                    let source =
+                        Source { id: EntityId::Queue(queue.queue), pid: *pid, owner: 0, hints: *hints };
+                    let ends = self.push_queue(source, std::slice::from_ref(queue), now, linger);
+                    settles = earlier(settles, ends);
                 }
             }
             Status::Global { gangs } => {
+                self.rows.align_to(gangs.iter().map(|gang| EntityId::Gang(gang.client)));
                 for gang in gangs {
-                    let id = EntityId::Gang(gang.client);
-                    gathering.push(id, (gang.pid, gang.owner), gang.hints, &gang.queues);
+                    settles = earlier(settles, self.push_gang(gang, now, linger));
                 }
             }
         }
-        gathering.settles
+        settles
     }
 
-    /// Returns the index of a device.
-    fn device(&mut self, device: DeviceId) -> usize {
-        // A host has few devices, so a linear search costs less than hashing.
-        self.devices.iter().position(|known| *known == device).unwrap_or_else(|| {
-            self.devices.push(device);
-            self.devices.len() - 1
-        })
+    /// Adds a queue of this process. Returns the time at which it no longer counts as ready, if it does without work.
+    #[inline(always)]
+    fn push_queue(
+        &mut self,
+        source: Source,
+        queue: &[QueueStatus],
+        now: Time,
+        linger: &mut dyn FnMut(usize, EntityId, Course) -> Duration,
+    ) -> Option<Time> {
+        let Self { all, uses, devices, queues, .. } = self;
+        let (first_use, first_queue) = (uses.len(), queues.len());
+        let course = Times::of(queue).course(now);
+        let linger = linger(all.len(), source.id, course);
+        let (sums, settles) = rows::read(queue, now, linger, queues, |device, busy| {
+            note_use(uses, devices, first_use, device, busy)
+        });
+        self.rebuilt += 1;
+        let revision = self.revision.next();
+        let (uses, queues) = (first_use..uses.len(), first_queue..queues.len());
+        self.push(&source, (course, linger, now), &sums, revision, uses, queues);
+        settles
     }
-}
 
-struct Gathering<'a> {
-    entities: &'a mut SchedEntities,
-    now: Time,
-    linger: &'a mut dyn FnMut(usize, EntityId, Course) -> Duration,
-    settles: Option<Time>,
-}
+    /// Adds a gang. Returns the first time after `now` at which one of its queues no longer counts as ready.
+    #[inline(always)]
+    fn push_gang(
+        &mut self,
+        gang: &Gang,
+        now: Time,
+        linger: &mut dyn FnMut(usize, EntityId, Course) -> Duration,
+    ) -> Option<Time> {
+        let Gang { client, pid, owner, hints, ref queues } = *gang;
+        let source = Source { id: EntityId::Gang(client), pid, owner, hints };
+        let Self { all, uses, devices, rows, last, .. } = self;
+        let (index, first_use) = (all.len(), uses.len());
+        let rows = &mut rows.values_mut()[index];
+        rows.note(queues, queues.version());
+        let course = rows.times.course(now);
+        let linger = linger(index, source.id, course);
+        let mut settles = None;
+        let sums = match rows.known(now, linger) {
+            Some(sums) => {
+                // The devices can have other indices than before.
+                for used in &last.0[rows.uses.clone()] {
+                    let device = place(devices, last.1[used.device], used.device);
+                    uses.push(DeviceUse { device, busy: used.busy });
+                }
+                sums
+            }
+            None => {
+                self.rebuilt += 1;
+                rows.revision = self.revision.next();
+                let sums;
+                (sums, settles) = rows.read(queues, now, linger, |device, busy| {
+                    note_use(uses, devices, first_use, device, busy)
+                });
+                sums
+            }
+        };
+        rows.uses = first_use..uses.len();
+        let (revision, uses, queues) = (rows.revision, rows.uses.clone(), 0..rows.queues.len());
+        self.push(&source, (course, linger, now), &sums, revision, uses, queues);
+        settles
+    }
 
-impl Gathering<'_> {
-    /// Adds an entity of a process and its owner.
+    // For each entity of each decision: a call would copy all that again.
+    #[inline(always)]
     fn push(
         &mut self,
-        id: EntityId,
-        (pid, owner): (Pid, u32),
-        process: ProcessHints,
-        queues: &[QueueStatus],
+        source: &Source,
+        (course, linger, now): (Course, Duration, Time),
+        sums: &Sums,
+        revision: Revision,
+        uses: Range<usize>,
+        queues: Range<usize>,
     ) {
-        let (first_use, first_queue) = (self.entities.uses.len(), self.entities.queues.len());
-        let course = self.course(queues);
-        let linger = (self.linger)(self.entities.all.len(), id, course);
-        let mut ready = false;
-        let mut since = self.now;
-        let mut range: Option<(Priority, Priority)> = None;
-        let mut launched = 0u64;
-        let mut level = PreemptLevel::Block;
-        let (mut lead, mut idle_lead) = (None, None);
-        for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
-            let ready_since = self.ready_since(queue.activity, linger);
-            if let Some(start) = ready_since {
-                ready = true;
-                since = since.min(start);
-                raise(&mut lead, queue);
-            }
-            raise(&mut idle_lead, queue);
-            level = level.max(queue.level);
-            launched = launched.saturating_add(queue.counts.direct).saturating_add(queue.counts.deferred);
-            let (floor, ceiling) = range.unwrap_or((queue.priority, queue.priority));
-            range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
-            self.note_use(first_use, queue.device, ready_since.is_some());
-            let QueueStatus { queue, priority, hints, .. } = *queue;
-            self.entities.queues.push(EntityQueue { queue, priority, ready_since, hints });
-        }
-        let none = match queues {
-            [] => Priority::DEFAULT,
-            _ => Priority::NO_EXECUTE,
-        };
-        let (floor, ceiling) = range.unwrap_or((none, none));
-        let (priority, lead) = lead.or(idle_lead).unwrap_or((none, QueueId(0)));
-        self.entities.all.push(SchedEntity {
+        let Source { id, pid, owner, hints } = *source;
+        self.all.push(SchedEntity {
             id,
             pid,
             owner,
-            ready,
-            since,
+            ready: sums.ready_since.is_some(),
+            since: sums.ready_since.map_or(now, |since| since.min(now)),
             working: matches!(course, Course::Working(_)),
             idle_since: match course {
                 Course::Idle(since) => Some(since),
                 _ => None,
             },
-            priority,
-            lead,
-            floor,
-            ceiling,
-            launched,
-            level,
-            process,
+            priority: sums.priority,
+            lead: sums.lead,
+            floor: sums.floor,
+            ceiling: sums.ceiling,
+            launched: sums.launched,
+            level: sums.level,
+            utilization: sums.utilization,
+            deadline: sums.deadline,
+            process: hints,
             linger,
             running: false,
             ran: Duration::ZERO,
-            uses: first_use..self.entities.uses.len(),
-            queues: first_queue..self.entities.queues.len(),
+            index: self.all.len(),
+            revision,
+            uses,
+            queues,
         });
-    }
-
-    /// Returns the course of an entity with these queues.
-    fn course(&self, queues: &[QueueStatus]) -> Course {
-        let (mut works, mut idles) = (None, None);
-        for queue in queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE) {
-            match queue.activity {
-                Activity::Ready { since } => works = earlier(works, since),
-                Activity::Idle { since } => idles = idles.max(since),
-            }
-        }
-        // The times come from another process and may lie in the future.
-        match (works, idles) {
-            (Some(since), _) => Course::Working(since.min(self.now)),
-            (None, Some(since)) => Course::Idle(since.min(self.now)),
-            (None, None) => Course::New,
-        }
-    }
-
-    /// Returns the time since which the queue counts as ready.
-    fn ready_since(&mut self, activity: Activity, linger: Duration) -> Option<Time> {
-        match activity {
-            Activity::Ready { since } => Some(since),
-            Activity::Idle { since: None } => None,
-            Activity::Idle { since: Some(since) } => {
-                // The time comes from another process and may lie in the future: never linger for longer than
-                // from now on.
-                let since = since.min(self.now);
-                let end = since.after(linger);
-                if end <= self.now {
-                    return None;
-                }
-                self.settles = earlier(self.settles, end);
-                Some(since)
-            }
-        }
-    }
-
-    /// Enters the device among the uses of the entity that begin at `first`.
-    fn note_use(&mut self, first: usize, device: DeviceId, busy: bool) {
-        let known =
-            self.entities.uses[first..].iter().position(|used| self.entities.devices[used.device] == device);
-        match known {
-            Some(index) => self.entities.uses[first + index].busy |= busy,
-            None => {
-                let device = self.entities.device(device);
-                self.entities.uses.push(DeviceUse { device, busy });
-            }
-        }
     }
 }
 
-/// Keeps the queue of the highest priority, the first among equals.
-fn raise(lead: &mut Option<(Priority, QueueId)>, queue: &QueueStatus) {
-    if lead.is_none_or(|(priority, _)| priority < queue.priority) {
-        *lead = Some((queue.priority, queue.queue));
+/// Where an entity comes from.
+#[derive(Debug, Clone, Copy)]
+struct Source {
+    id: EntityId,
+    pid: Pid,
+    owner: u32,
+    hints: ProcessHints,
+}
+
+/// Returns the index of a device. The guess is tried first.
+fn place(devices: &mut Vec<DeviceId>, device: DeviceId, guess: usize) -> usize {
+    if devices.get(guess) == Some(&device) {
+        return guess;
+    }
+    // A host has few devices, so a linear search costs less than hashing.
+    devices.iter().position(|known| *known == device).unwrap_or_else(|| {
+        devices.push(device);
+        devices.len() - 1
+    })
+}
+
+/// Enters the device among the uses of the entity that begin at `first`.
+fn note_use(
+    uses: &mut Vec<DeviceUse>,
+    devices: &mut Vec<DeviceId>,
+    first: usize,
+    device: DeviceId,
+    busy: bool,
+) {
+    match uses[first..].iter_mut().find(|used| devices[used.device] == device) {
+        Some(used) => used.busy |= busy,
+        None => uses.push(DeviceUse { device: place(devices, device, 0), busy }),
     }
 }

@@ -165,9 +165,8 @@ impl Slo {
         entity.priority.get() > self.above
     }
 
-    fn target(&self, entity: &SchedEntity, entities: &SchedEntities) -> Duration {
-        let hinted = entities.queues(entity).iter().filter_map(|queue| queue.hints.deadline_us).min();
-        hinted.map_or(self.target, |micros| Duration::from_micros(micros.get()))
+    fn target(&self, entity: &SchedEntity) -> Duration {
+        entity.deadline.map_or(self.target, |(micros, _)| Duration::from_micros(micros.get()))
     }
 
     /// Brings the controllers into the order of the devices.
@@ -193,32 +192,26 @@ impl Slo {
         entities: &SchedEntities,
         now: Time,
     ) -> Option<Finding> {
-        let critical = entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.above);
-        // A queue that turned idle with the last request and only counts as ready does not belong to this
-        // one.
-        let ready = critical.filter_map(|queue| queue.ready_since).filter(|since| *since > entry.ended);
-        let since = ready.min().unwrap_or(entity.since).min(now);
-        let works = entity.working && self.is_critical(entity);
-        let Some(request) = entry.request else {
-            if works {
-                (entry.began, entry.request) = (since, Some(since));
-            }
-            return None;
-        };
-        if works {
-            // All its work has come since the last decision: it was idle in between for an unknown time.
-            if since > self.last {
+        if entity.working && self.is_critical(entity) {
+            let critical = entities.queues(entity).iter().filter(|queue| queue.priority.get() > self.above);
+            // A queue that turned idle with the last request and only counts as ready does not belong to this
+            // one.
+            let ready = critical.filter_map(|queue| queue.ready_since).filter(|since| *since > entry.ended);
+            let since = ready.min().unwrap_or(entity.since).min(now);
+            // If all its work has come since the last decision, it was idle in between for an unknown time.
+            if entry.request.is_none() || since > self.last {
                 (entry.began, entry.request) = (since, Some(since));
             }
             return None;
         }
+        let request = entry.request?;
         entry.request = None;
         entry.ended = entity.idle_since.unwrap_or(now).max(request);
         if entity.working {
             entry.ended = now;
         }
         let latency = entry.ended.since(request);
-        let target = self.target(entity, entities);
+        let target = self.target(entity);
         let cuts = entities.uses(entity).iter().map(|used| self.controllers[used.device].cuts);
         let epoch = cuts.fold(0u64, u64::wrapping_add);
         if entry.epoch != epoch {
@@ -278,7 +271,7 @@ impl Slo {
         self.steer(entities);
         for (index, entity) in input.members() {
             let critical = self.is_critical(entity);
-            let target = self.target(entity, entities);
+            let target = self.target(entity);
             for used in entities.uses(entity) {
                 let (cell, controller) = (&mut self.cells[used.device], &mut self.controllers[used.device]);
                 let beside = controller.beside(target);

@@ -41,7 +41,6 @@
 use crate::parameter::{Parameter, Values, parameter};
 use crate::policy::{Input, Policy, Ranking};
 use crate::round_robin::{RoundRobin, Rules};
-use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::bounds::Timeslice;
 use protocol::time::Time;
 use std::time::Duration;
@@ -67,15 +66,6 @@ impl Policy for Up {
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
         let rules = Rules { timeslice: self.timeslice, carry: 0.0, strict: false };
-        self.round_robin.rank(input, rankings, rules, utilization)
+        self.round_robin.rank(input, rankings, rules, |_, entity| entity.utilization)
     }
-}
-
-/// Returns the highest utilization of the entity's ready queues, or of all its queues while none is ready.
-pub(crate) fn utilization(entities: &SchedEntities, entity: &SchedEntity) -> u64 {
-    let counts = |ready: bool| {
-        let queues = entities.queues(entity).iter().filter(|queue| !ready || queue.ready_since.is_some());
-        queues.map(|queue| queue.hints.utilization.get()).max()
-    };
-    u64::from(counts(entity.ready).unwrap_or(0))
 }

@@ -11,6 +11,9 @@
 //! eventfd, or the server finds the queue ready. Therefore a program that launches and synchronizes in turn,
 //! and disturbs no other, makes no system call for the server.
 //!
+//! The server relies on the eventfd: while the mask has [`EVENT_READY`] and all queues of the client are idle, it reads the
+//! readiness only after a notification, and at heartbeats.
+//!
 //! The server writes the permission and then increments [`ServerPage::changes`], a futex on which the
 //! client's agent sleeps.
 

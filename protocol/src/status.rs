@@ -10,6 +10,7 @@ use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The complete state that a scheduler decides about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,9 +104,26 @@ pub struct Counts {
 
 /// The queues of one process, each once, in ascending order of their names, which is the order of their
 /// creation.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(try_from = "Vec<QueueStatus>", into = "Vec<QueueStatus>")]
-pub struct Queues(Vec<QueueStatus>);
+pub struct Queues {
+    list: Vec<QueueStatus>,
+    version: Version,
+}
+
+/// Stands for a content of [`Queues`]: in one process, lists with the same version are equal. Equal lists can have
+/// different versions. It is no part of the content: it is neither compared with the queues nor written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Version(u64);
+
+impl Version {
+    /// Returns a version that nothing has yet. The default one is that of the empty list.
+    fn new() -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        // Only the number has to be unique; it orders nothing.
+        Self(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}
 
 /// The reason why an event or a list of queues is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,26 +156,29 @@ impl Queues {
                 let Err(index) = self.find(queue) else { return Err(StatusError::QueueExists(queue)) };
                 let activity = Activity::Idle { since: None };
                 let (hints, counts) = (QueueHints::default(), Counts::default());
-                self.0.insert(index, QueueStatus { queue, device, priority, hints, level, activity, counts });
+                self.list
+                    .insert(index, QueueStatus { queue, device, priority, hints, level, activity, counts });
+                self.version = Version::new();
             }
             Event::QueueDestroyed { queue } => {
                 let index = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
-                self.0.remove(index);
+                self.list.remove(index);
+                self.version = Version::new();
             }
-            Event::QueueReady { queue, at } => {
-                let activity = &mut self.queue_mut(queue)?.activity;
-                if let Activity::Idle { .. } = activity {
-                    *activity = Activity::Ready { since: at };
+            Event::QueueReady { queue, at } => self.change(queue, |status| {
+                if let Activity::Idle { .. } = status.activity {
+                    status.activity = Activity::Ready { since: at };
                 }
-            }
-            Event::QueueIdle { queue, at } => {
-                let activity = &mut self.queue_mut(queue)?.activity;
-                if let Activity::Ready { .. } = activity {
-                    *activity = Activity::Idle { since: Some(at) };
+            })?,
+            Event::QueueIdle { queue, at } => self.change(queue, |status| {
+                if let Activity::Ready { .. } = status.activity {
+                    status.activity = Activity::Idle { since: Some(at) };
                 }
+            })?,
+            Event::Hint(Hint::Priority { queue, priority }) => {
+                self.change(queue, |status| status.priority = priority)?;
             }
-            Event::Hint(Hint::Priority { queue, priority }) => self.queue_mut(queue)?.priority = priority,
-            Event::Hint(Hint::Queue { queue, hints }) => self.queue_mut(queue)?.hints = hints,
+            Event::Hint(Hint::Queue { queue, hints }) => self.change(queue, |status| status.hints = hints)?,
         }
         Ok(())
     }
@@ -165,11 +186,17 @@ impl Queues {
     /// Applies the update of a hint to one queue, or to all. A name that the list does not have changes
     /// nothing.
     pub fn hint(&mut self, queue: Option<QueueId>, update: HintUpdate, now: Time) {
-        for status in self.0.iter_mut().filter(|status| queue.is_none_or(|queue| queue == status.queue)) {
+        for status in self.list.iter_mut().filter(|status| queue.is_none_or(|queue| queue == status.queue)) {
             let mut hints = Hints { priority: status.priority, queue: status.hints, ..Hints::default() };
             update.apply(&mut hints, now);
             (status.priority, status.hints) = (hints.priority, hints.queue);
         }
+        self.version = Version::new();
+    }
+
+    /// The version of the content.
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// Sets the readiness of a queue, for callers that observe it themselves instead of receiving events.
@@ -177,8 +204,7 @@ impl Queues {
     /// # Errors
     /// The queue does not exist.
     pub fn set_activity(&mut self, queue: QueueId, activity: Activity) -> Result<(), StatusError> {
-        self.queue_mut(queue)?.activity = activity;
-        Ok(())
+        self.change(queue, |status| status.activity = activity)
     }
 
     /// Sets the counters of a queue.
@@ -186,8 +212,7 @@ impl Queues {
     /// # Errors
     /// The queue does not exist.
     pub fn set_counts(&mut self, queue: QueueId, counts: Counts) -> Result<(), StatusError> {
-        self.queue_mut(queue)?.counts = counts;
-        Ok(())
+        self.change(queue, |status| status.counts = counts)
     }
 
     /// Sets the requested level of a queue.
@@ -195,26 +220,40 @@ impl Queues {
     /// # Errors
     /// The queue does not exist.
     pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) -> Result<(), StatusError> {
-        self.queue_mut(queue)?.level = level;
-        Ok(())
+        self.change(queue, |status| status.level = level)
     }
 
-    fn queue_mut(&mut self, queue: QueueId) -> Result<&mut QueueStatus, StatusError> {
+    /// Changes the state of a queue, and the version if it is another state then.
+    fn change(&mut self, queue: QueueId, change: impl FnOnce(&mut QueueStatus)) -> Result<(), StatusError> {
         let index = self.find(queue).map_err(|_| StatusError::UnknownQueue(queue))?;
-        Ok(&mut self.0[index])
+        let status = &mut self.list[index];
+        let before = *status;
+        change(status);
+        if *status != before {
+            self.version = Version::new();
+        }
+        Ok(())
     }
 
     /// Returns the index of the queue, or the index at which it belongs.
     fn find(&self, queue: QueueId) -> Result<usize, usize> {
-        self.0.binary_search_by_key(&queue, |status| status.queue)
+        self.list.binary_search_by_key(&queue, |status| status.queue)
     }
 }
+
+impl PartialEq for Queues {
+    fn eq(&self, other: &Self) -> bool {
+        self.list == other.list
+    }
+}
+
+impl Eq for Queues {}
 
 impl Deref for Queues {
     type Target = [QueueStatus];
 
     fn deref(&self) -> &[QueueStatus] {
-        &self.0
+        &self.list
     }
 }
 
@@ -225,14 +264,14 @@ impl TryFrom<Vec<QueueStatus>> for Queues {
         queues.sort_by_key(|status| status.queue);
         match queues.windows(2).find(|pair| pair[0].queue == pair[1].queue) {
             Some(pair) => Err(StatusError::QueueExists(pair[0].queue)),
-            None => Ok(Self(queues)),
+            None => Ok(Self { list: queues, version: Version::new() }),
         }
     }
 }
 
 impl From<Queues> for Vec<QueueStatus> {
     fn from(queues: Queues) -> Self {
-        queues.0
+        queues.list
     }
 }
 
@@ -275,7 +314,7 @@ mod tests {
         queues.apply(&hint).unwrap();
         assert_eq!(queues[0].priority, Priority::MAX);
         queues.set_level(SEVEN, PreemptLevel::Interrupt).unwrap();
-        queues.queue_mut(SEVEN).unwrap().counts.pending = 3;
+        queues.set_counts(SEVEN, Counts { pending: 3, ..Counts::default() }).unwrap();
         queues.apply(&Event::QueueDestroyed { queue: SEVEN }).unwrap();
         assert_eq!(queues.iter().map(|status| status.queue.0).collect::<Vec<_>>(), [8, 9]);
         let gone = queues.set_level(SEVEN, PreemptLevel::Block).unwrap_err();
@@ -285,6 +324,43 @@ mod tests {
         queues.apply(&created(SEVEN)).unwrap();
         assert_eq!((queues[0].priority, queues[0].level), (Priority::DEFAULT, PreemptLevel::Block));
         assert_eq!(queues[0].counts, Counts::default());
+    }
+
+    #[test]
+    fn version_stands_for_a_content() {
+        let mut queues = Queues::default();
+        queues.apply(&created(SEVEN)).unwrap();
+        let mut before: Vec<(Version, Queues)> = vec![(Version::default(), Queues::default())];
+        let counts = Counts { pending: 3, ..Counts::default() };
+        let idle = Activity::Idle { since: None };
+        let hints = QueueHints { preemptible: false, ..QueueHints::default() };
+        type Change<'a> = &'a dyn Fn(&mut Queues) -> Result<(), StatusError>;
+        let changes: [Change<'_>; 10] = [
+            &|queues| queues.apply(&created(QueueId(8))),
+            &|queues| queues.apply(&Event::QueueReady { queue: SEVEN, at: Time(10) }),
+            &|queues| queues.apply(&Event::QueueIdle { queue: SEVEN, at: Time(20) }),
+            &|queues| queues.set_activity(SEVEN, idle),
+            &|queues| queues.set_counts(SEVEN, counts),
+            &|queues| queues.set_level(SEVEN, PreemptLevel::Interrupt),
+            &|queues| queues.apply(&Event::Hint(Hint::Priority { queue: SEVEN, priority: Priority::MAX })),
+            &|queues| queues.apply(&Event::Hint(Hint::Queue { queue: SEVEN, hints })),
+            &|queues| {
+                queues.hint(None, HintUpdate::Priority(Priority::DEFAULT), Time(0));
+                Ok(())
+            },
+            &|queues| queues.apply(&Event::QueueDestroyed { queue: SEVEN }),
+        ];
+        for change in changes {
+            before.push((queues.version(), queues.clone()));
+            change(&mut queues).unwrap();
+            assert!(before.iter().all(|(version, _)| *version != queues.version()), "{queues:?}");
+        }
+        assert!(before.iter().all(|(version, copy)| copy.version() == *version), "copies are the same");
+        let (version, copy) = (queues.version(), queues.clone());
+        queues.set_counts(QueueId(8), Counts::default()).unwrap();
+        assert_eq!(queues.version(), version, "nothing has changed");
+        let again = Queues::try_from(Vec::from(copy.clone())).unwrap();
+        assert!(again == copy && again.version() != version, "an equal list can have another version");
     }
 
     #[test]

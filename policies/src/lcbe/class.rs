@@ -1,7 +1,9 @@
 //! Classes of queues and entities.
 
-use crate::sched_entity::{EntityQueue, SchedEntities, SchedEntity};
+use crate::rows::EntityQueue;
+use crate::sched_entity::{SchedEntities, SchedEntity};
 use protocol::codes::QueueClass;
+use protocol::time::Time;
 
 /// The class of a unit, and how far it can fall and rise as other queues of the entity become ready or idle.
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,8 +25,31 @@ pub(super) fn of_queue(queue: &EntityQueue, above: i32) -> i32 {
     }
 }
 
+/// What the queues of an entity say together.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct QueueSums {
+    pub classes: ClassRange,
+    /// True if a queue may have work that must not be interrupted, and if one has it.
+    pub may_rise: bool,
+    pub uninterrupted: bool,
+    /// The latest arrival that was hinted.
+    pub arrival: Option<Time>,
+}
+
+/// Returns what the queues of an entity say together.
+pub(super) fn sums_of(entity: &SchedEntity, entities: &SchedEntities, above: i32) -> QueueSums {
+    let queues = || entities.queues(entity).iter();
+    let mut firm = queues().filter(|queue| !queue.hints.preemptible);
+    QueueSums {
+        classes: of_entity(entity, entities, above),
+        may_rise: firm.clone().next().is_some(),
+        uninterrupted: firm.any(|queue| queue.ready_since.is_some()),
+        arrival: queues().filter_map(|queue| queue.hints.arrival).max(),
+    }
+}
+
 /// Returns the class of an entity: the highest of its ready queues, or of all its queues while none is ready.
-pub(super) fn of_entity(entity: &SchedEntity, entities: &SchedEntities, above: i32) -> ClassRange {
+fn of_entity(entity: &SchedEntity, entities: &SchedEntities, above: i32) -> ClassRange {
     let queues = || entities.queues(entity).iter().map(|queue| (queue, of_queue(queue, above)));
     let ready = queues().filter(|(queue, _)| queue.ready_since.is_some()).map(|(_, class)| class).max();
     let (Some(floor), Some(ceiling)) =

@@ -1,7 +1,7 @@
 //! Devices that are kept free for expected work of critical entities.
 
 use super::budget::Budgets;
-use super::class;
+use super::class::{self, QueueSums};
 use crate::forecast::Forecast;
 use crate::sched_entity::{SchedEntities, SchedEntity};
 use crate::times::nanos;
@@ -136,18 +136,18 @@ impl Keeper {
         self.settings.learn
     }
 
-    /// Returns the expectation for an entity of this class. Call it once for each entity in each decision,
+    /// Returns the expectation for an entity with these queues. Call it once for each entity in each decision,
     /// between [`Keeper::begin`] and [`Keeper::end`].
     pub fn look(
         &mut self,
         watch: &mut Watch,
         entity: &SchedEntity,
-        class: i32,
+        queues: QueueSums,
         entities: &SchedEntities,
         now: Time,
     ) -> Outlook {
         self.see(watch);
-        let critical = class > self.settings.above && entity.priority != Priority::NO_EXECUTE;
+        let critical = queues.classes.class > self.settings.above && entity.priority != Priority::NO_EXECUTE;
         if entity.ready && critical {
             self.arrive(watch, entity, entities, now);
             return Outlook::default();
@@ -159,7 +159,7 @@ impl Keeper {
             return Outlook::default();
         }
         self.expire(watch, now);
-        let next = self.next(watch, entity, entities, now);
+        let next = self.next(watch, entity, queues, entities, now);
         if watch.window.map(|(window, _)| window) != next {
             self.withdraw(watch, now);
             watch.window = next.map(|window| (window, Stage::Coming));
@@ -299,17 +299,22 @@ impl Keeper {
         &self,
         watch: &mut Watch,
         entity: &SchedEntity,
+        queues: QueueSums,
         entities: &SchedEntities,
         now: Time,
     ) -> Option<Window> {
         let Settings { lead, grace, learn, .. } = self.settings;
-        let told = entities.queues(entity).iter().filter_map(|queue| queue.hints.arrival);
-        let pending = told.filter(|hint| {
+        let is_pending = |hint: &Time| {
             // An entity that had work at that time or later has had the work of the hint.
             let had_work = entity.idle_since.is_some_and(|idle| idle >= *hint);
             hint.after(grace) > now && *hint > watch.answered && !had_work
+        };
+        // If the latest one is not pending, no earlier one is.
+        let first = queues.arrival.filter(is_pending).and_then(|_| {
+            let told = entities.queues(entity).iter().filter_map(|queue| queue.hints.arrival);
+            told.filter(is_pending).min()
         });
-        if let Some(expected) = pending.min() {
+        if let Some(expected) = first {
             let start = Time(expected.0.saturating_sub(nanos(lead)));
             return Some(Window { start, expected, until: expected.after(grace) });
         }
