@@ -118,6 +118,7 @@ bench-policies: build ## Measure policies on the simulated GPU and in simulation
 	target/release/xbench prepreempt --json target/bench/prepreempt.json
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
 	cargo bench -p policies --bench decide
+	cargo bench -p xserver --bench idle_queues
 
 bench: bench-launch-path bench-ipc bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 85 minutes; the machine must be idle otherwise
 

@@ -2,7 +2,7 @@
 
 pub use crate::configuration::keys::Limits;
 
-/// The most queues of all clients together. A step may read each of them.
+/// The most queues of all clients together. A heartbeat reads each of them.
 pub const QUEUES: usize = 65_536;
 /// The most devices of all clients together. A host has some dozens, including partitions.
 pub const DEVICES: usize = 256;

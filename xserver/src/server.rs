@@ -378,12 +378,23 @@ impl Server {
                 match token % KINDS {
                     // The eventfd is edge-triggered and never read, which saves a system call before the
                     // decision.
-                    EVENTFD => self.step = Some(Time(0)),
+                    EVENTFD => self.note_event(number),
                     PIDFD => self.note_end(number),
                     _ => self.handle_socket(number, flags),
                 }
             }
         }
+    }
+
+    /// Handles a notification of a client. The step that follows reads its page after the notification was taken, so it
+    /// sees what the client wrote before that.
+    fn note_event(&mut self, number: u64) {
+        if let Some(Stage::Client { client, .. }) =
+            self.connections.get(&number).map(|connection| &connection.stage)
+        {
+            self.core.note_event(*client);
+        }
+        self.step = Some(Time(0));
     }
 
     fn handle_socket(&mut self, number: u64, flags: EventFlags) {

@@ -1,7 +1,8 @@
 //! Every interleaving of the handshake about readiness (stateright). A client writes the state of its queue,
 //! then reads its event mask. The server reads the states, decides by the real policies, writes the event
-//! masks by the real rules, and reads again the states of each client whose mask has grown. Policies and
-//! hints can change meanwhile.
+//! masks by the real rules, and reads again the states of each client whose mask has grown. It does not read a
+//! client again whose queues were all idle, and whose mask asks for ready queues, before the client notifies it.
+//! Policies and hints can change meanwhile.
 //!
 //! Time is abstract. A queue that turned idle lingers until an action ends that. The server's timer can fire
 //! after the server has seen a lingering queue. The model has no heartbeat, which would hide lost events.
@@ -64,8 +65,10 @@ struct World {
     threads: Vec<Thread>,
     event_mask: Vec<u32>,
     runs: Vec<bool>,
-    /// True if a client has notified the server by its eventfd.
-    woken: bool,
+    /// The clients that have notified the server by their eventfds.
+    notified: Vec<bool>,
+    /// The clients that the server does not read before they notify it.
+    by_event: Vec<bool>,
     /// The index of the setting in force.
     setting: usize,
     /// The index of the setting that the server has applied.
@@ -85,7 +88,11 @@ struct World {
 impl World {
     /// Returns true if the server has nothing to do.
     fn is_idle(&self) -> bool {
-        self.server == Server::Idle && !self.woken && !self.timer && self.known == self.setting
+        self.server == Server::Idle && !self.is_woken() && !self.timer && self.known == self.setting
+    }
+
+    fn is_woken(&self) -> bool {
+        self.notified.contains(&true)
     }
 }
 
@@ -111,6 +118,10 @@ enum Order {
     NoDecisionAfterChange,
     /// After a new setting the server writes only the permissions.
     KeepsMasks,
+    /// A notification wakes the server, but the server does not read that client.
+    IgnoresNotifier,
+    /// The server takes the notifications after it has read the states.
+    TakesNotificationsLate,
 }
 
 /// The client, the device and the priority of each queue.
@@ -226,12 +237,12 @@ impl Handshake {
                 Thread::Wrote
             }
             Thread::Wrote => {
-                world.woken |= wanted(world, state);
+                world.notified[client] |= wanted(world, state);
                 Thread::Idle
             }
             Thread::ReadMask { wanted } => {
                 world.queues[place] = turned(state);
-                world.woken |= wanted;
+                world.notified[client] |= wanted;
                 Thread::Idle
             }
         };
@@ -239,41 +250,45 @@ impl Handshake {
 
     fn server(&self, world: &mut World) {
         let last = self.clients() - 1;
-        let after = |client: usize, missed: bool| match (client == last, missed) {
+        let after = |world: &mut World, client: usize, missed: bool| match (client == last, missed) {
             (false, _) => Server::WritesMask { client: client + 1, missed },
-            (true, true) => Server::ReadsQueue(0),
+            (true, true) => self.next_read(world, 0),
             (true, false) => Server::StoresPermissions,
         };
         world.server = match world.server {
             Server::Idle => {
                 world.is_new = world.known != world.setting;
                 world.known = world.setting;
-                if self.order == Order::NoDecisionAfterChange && !world.woken && !world.timer {
+                if self.order == Order::NoDecisionAfterChange && !world.is_woken() && !world.timer {
                     return;
                 }
-                world.woken = false;
+                if self.order != Order::IgnoresNotifier {
+                    let by_event = world.by_event.iter().zip(&world.notified);
+                    world.by_event = by_event.map(|(by_event, notified)| *by_event && !notified).collect();
+                }
+                if self.order != Order::TakesNotificationsLate {
+                    world.notified.fill(false);
+                }
                 world.timer = false;
-                Server::ReadsQueue(0)
+                self.next_read(world, 0)
             }
             Server::ReadsQueue(place) => {
                 world.seen[place] = world.queues[place];
-                if place + 1 < self.queues.len() {
-                    Server::ReadsQueue(place + 1)
-                } else {
-                    (world.to_run, world.to_publish) = self.decisions[world.known][&world.seen].clone();
-                    match self.order {
-                        Order::KeepsMasks if world.is_new => Server::StoresPermissions,
-                        _ => Server::WritesMask { client: 0, missed: false },
-                    }
+                let client = self.queues[place].0;
+                if self.queues.get(place + 1).is_none_or(|next| next.0 != client) {
+                    self.note_read(world, client);
                 }
+                self.next_read(world, place + 1)
             }
             Server::WritesMask { client, missed } => {
                 let more = world.to_publish[client] & !world.event_mask[client] != 0;
                 world.event_mask[client] = world.to_publish[client];
-                if more && self.order != Order::NoSecondRead {
+                // It notifies no longer, and may have turned ready since it was read.
+                let ends = world.by_event[client] && world.event_mask[client] & EVENT_READY == 0;
+                if (more || ends) && self.order != Order::NoSecondRead {
                     Server::ReadsAgain { client, missed }
                 } else {
-                    after(client, missed)
+                    after(world, client, missed)
                 }
             }
             Server::ReadsAgain { client, missed } => {
@@ -282,7 +297,8 @@ impl Handshake {
                     let old = std::mem::replace(&mut world.seen[place], world.queues[place]);
                     changed || old != world.queues[place]
                 });
-                after(client, missed || changed)
+                self.note_read(world, client);
+                after(world, client, missed || changed)
             }
             Server::StoresPermissions => {
                 world.runs.clone_from(&world.to_run);
@@ -292,6 +308,36 @@ impl Handshake {
                 Server::Idle
             }
         };
+    }
+}
+
+impl Handshake {
+    /// Returns the step that reads the next queue from this one on, or decides if none is left to read.
+    fn next_read(&self, world: &mut World, first: usize) -> Server {
+        for place in first..self.queues.len() {
+            if !world.by_event[self.queues[place].0] {
+                return Server::ReadsQueue(place);
+            }
+            // The server knows when a linger ends.
+            if world.queues[place] == State::Idle {
+                world.seen[place] = State::Idle;
+            }
+        }
+        if self.order == Order::TakesNotificationsLate {
+            world.notified.fill(false);
+        }
+        (world.to_run, world.to_publish) = self.decisions[world.known][&world.seen].clone();
+        match self.order {
+            Order::KeepsMasks if world.is_new => Server::StoresPermissions,
+            _ => Server::WritesMask { client: 0, missed: false },
+        }
+    }
+
+    /// Notes that all queues of a client were read.
+    fn note_read(&self, world: &mut World, client: usize) {
+        let mut own = (0..self.queues.len()).filter(|place| self.queues[*place].0 == client);
+        let asks = world.event_mask[client] & EVENT_READY != 0;
+        world.by_event[client] = asks && own.all(|place| world.seen[place] != State::Ready);
     }
 }
 
@@ -306,9 +352,10 @@ impl Model for Handshake {
             seen: queues.clone(),
             threads: vec![Thread::Idle; queues.len()],
             queues,
+            notified: vec![false; event_mask.len()],
+            by_event: vec![false; event_mask.len()],
             event_mask,
             runs,
-            woken: false,
             setting: 0,
             known: 0,
             is_new: false,
@@ -360,7 +407,7 @@ impl Model for Handshake {
             }),
             Property::sometimes("a client is suspended", |_, world: &World| world.runs.contains(&false)),
             Property::sometimes("the server waits while a queue is ready", |_, world: &World| {
-                world.server == Server::Idle && world.queues.contains(&State::Ready) && !world.woken
+                world.server == Server::Idle && world.queues.contains(&State::Ready) && !world.is_woken()
             }),
         ]
     }
@@ -464,7 +511,12 @@ fn no_event_is_lost_while_policies_and_hints_change() {
 
 #[test]
 fn events_are_lost_in_another_order() {
-    for order in [Order::NoSecondRead, Order::ReadsBeforeWriting] {
+    for order in [
+        Order::NoSecondRead,
+        Order::ReadsBeforeWriting,
+        Order::IgnoresNotifier,
+        Order::TakesNotificationsLate,
+    ] {
         let checker = Handshake::new(two(), order).checker().spawn_bfs().join();
         assert!(checker.discovery("no event is lost").is_some(), "{order:?}");
     }

@@ -25,6 +25,10 @@ impl<P: ClientPage> Core<P> {
             }
             return;
         }
+        if !waited {
+            self.waiting_from = now;
+        }
+        let from = self.waiting_from;
         self.work.clear();
         self.work.resize(self.contests.len(), Work::default());
         let (units, engine) = (self.engine.entities(), &self.engine);
@@ -35,10 +39,10 @@ impl<P: ClientPage> Core<P> {
         let gangs = gangs(&mut self.status).iter();
         for (state, gang) in self.clients.iter_mut().zip(gangs) {
             state.waiting.since.get_or_insert(now);
-            if waited && state.waiting.runs {
+            if waited && state.waiting.runs && !state.waiting.rests {
                 for (slot, queue) in state.slots.iter().zip(gang.queues.iter()) {
                     let work = contest_of(queue.device).and_then(|contest| self.work.get_mut(contest));
-                    let (Some(work), Some(seen)) = (work, slot.seen) else { continue };
+                    let (Some(work), Some(seen)) = (work, slot.seen_from(from)) else { continue };
                     let worked = slot.worked_since(seen, &state.page, now);
                     work.had_work = work.had_work.saturating_add(slot.had_work(seen, last, now));
                     work.worked = work.worked.saturating_add(worked);
@@ -62,14 +66,34 @@ impl<P: ClientPage> Core<P> {
             }
             sums.waits = unit.working && !state.permit.run;
             let ran = std::mem::replace(&mut sums.runs, state.permit.run);
+            if sums.rests {
+                continue;
+            }
+            sums.rests = true;
             for slot in &mut state.slots {
-                slot.see(&state.page, waited, ran, now);
+                slot.see(&state.page, waited.then_some(from), ran, now);
+                sums.rests &= slot.rests(&state.page);
             }
         }
     }
 }
 
 impl Slot {
+    /// Returns the state after the last step of this time of waiting, which began at `from`. A slot that rests is not looked
+    /// at when it begins, and has not changed since then.
+    fn seen_from(&self, from: Time) -> Option<Seen> {
+        self.seen.map(|seen| Seen { changed: seen.changed.max(from), ..seen })
+    }
+
+    /// Returns true if nothing is added for it before its state changes. A page says what the device has done before it says
+    /// that a queue is idle.
+    fn rests(&self, page: &impl ClientPage) -> bool {
+        let all_added =
+            self.seen.is_some_and(|seen| !seen.ready && seen.worked_ns == page.worked_ns(self.index));
+        // Brief work has begun already.
+        all_added && self.ready_from.is_none()
+    }
+
     /// Returns for how long the queue had work since the last step.
     fn had_work(&self, seen: Seen, last: Time, now: Time) -> u64 {
         let (from, until) = match (seen.ready, self.activity) {
@@ -87,14 +111,13 @@ impl Slot {
         page.worked_ns(self.index).saturating_sub(seen.worked_ns).min(nanos(seen.changed, now))
     }
 
-    /// Notes the state after a step. `waited` and `ran`: a client waited before the step, and this one ran.
-    fn see(&mut self, page: &impl ClientPage, waited: bool, ran: bool, now: Time) {
+    /// Notes the state after a step. `from`: the time since which clients have waited before the step, if one has.
+    /// `ran`: this one ran.
+    fn see(&mut self, page: &impl ClientPage, from: Option<Time>, ran: bool, now: Time) {
         let ready = matches!(self.activity, Activity::Ready { .. });
-        self.seen = Some(match self.seen {
+        self.seen = Some(match from.and_then(|from| self.seen_from(from)) {
             // A page says late what the device has done: it counts when its client runs again.
-            Some(seen) if waited && (!ran || page.worked_ns(self.index) == seen.worked_ns) => {
-                Seen { ready, ..seen }
-            }
+            Some(seen) if !ran || page.worked_ns(self.index) == seen.worked_ns => Seen { ready, ..seen },
             _ => Seen { ready, worked_ns: page.worked_ns(self.index), changed: now },
         });
     }

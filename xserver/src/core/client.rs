@@ -39,7 +39,7 @@ pub(super) struct Slot {
     /// The state after the last step while a client waited.
     pub seen: Option<Seen>,
     /// The time from which on the queue is ready, if it lies ahead.
-    ready_from: Option<Time>,
+    pub ready_from: Option<Time>,
     pub times: Times,
 }
 
@@ -67,6 +67,13 @@ pub(super) struct ClientState<P> {
     refused: BTreeMap<QueueId, Refused>,
     /// In the order of the gang's queues, by number.
     pub slots: Vec<Slot>,
+    /// The deepest level that one of them asks for.
+    level: PreemptLevel,
+    /// The first time from which on one of them is ready, if that lies ahead.
+    ready_from: Option<Time>,
+    /// True if its page needs no reading before it notifies the server: all its queues were idle when they were read last,
+    /// and its event mask has asked since before then for a notification when one turns ready.
+    pub by_event: bool,
     /// The decision of the policy.
     pub decided: Permit,
     /// The permission in force.
@@ -123,6 +130,9 @@ impl<P: ClientPage> ClientState<P> {
             page,
             refused: BTreeMap::new(),
             slots: Vec::new(),
+            level: PreemptLevel::Block,
+            ready_from: None,
+            by_event: false,
             decided: permit,
             permit,
             since: None,
@@ -253,6 +263,9 @@ impl<P: ClientPage> ClientState<P> {
             times: Times::default(),
         };
         self.slots.insert(at, slot);
+        self.level = self.level.max(level);
+        // Nobody has told about its state.
+        (self.by_event, self.waiting.rests) = (false, false);
     }
 
     pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {
@@ -272,6 +285,13 @@ impl<P: ClientPage> ClientState<P> {
         if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
             slot.level = level;
         }
+        self.sum_up();
+    }
+
+    /// Brings up to date what all slots say together.
+    fn sum_up(&mut self) {
+        self.level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);
+        self.ready_from = self.slots.iter().filter_map(|slot| slot.ready_from).min();
     }
 
     /// The last hints for a queue from the client itself.
@@ -281,13 +301,15 @@ impl<P: ClientPage> ClientState<P> {
 
     pub fn remove(&mut self, queue: QueueId) {
         self.slots.retain(|slot| slot.queue != queue);
+        self.sum_up();
     }
 
     /// Reads the state of its queues. Returns true if any has changed.
     pub fn look(&mut self, queues: &mut Queues, now: Time) -> bool {
-        let (mut changed, mut any_written) = (false, false);
+        let (mut changed, mut any_written, mut all_idle) = (false, false, true);
         let counts_as_idle = self.counts_as_idle();
         let reports = self.event_mask & EVENT_READY != 0;
+        self.ready_from = None;
         for slot in &mut self.slots {
             let word = self.page.activity(slot.index);
             let written = slot.word != Some(word);
@@ -324,7 +346,11 @@ impl<P: ClientPage> ClientState<P> {
                     let _ = queues.set_activity(slot.queue, slot.activity);
                 }
             }
+            self.ready_from = [self.ready_from, slot.ready_from].into_iter().flatten().min();
+            all_idle &= matches!(slot.activity, Activity::Idle { .. });
         }
+        self.by_event = self.event_mask & EVENT_READY != 0 && all_idle && self.ready_from.is_none();
+        self.waiting.rests &= !changed;
         if any_written {
             // A client that writes to its page is not stopped, and makes progress.
             self.set_yielded(false, queues);
@@ -337,7 +363,7 @@ impl<P: ClientPage> ClientState<P> {
 
     /// Returns the first time from which on one of its queues is ready, if that lies ahead.
     pub fn ready_from(&self) -> Option<Time> {
-        self.slots.iter().filter_map(|slot| slot.ready_from).min()
+        self.ready_from
     }
 
     /// Makes its queues count as idle, or by their real state.
@@ -378,9 +404,8 @@ impl<P: ClientPage> ClientState<P> {
             }
         }
         self.permit = permit;
-        let level = self.slots.iter().map(|slot| slot.level).max().unwrap_or(PreemptLevel::Block);
         // The level is 1 to 3.
-        let level = u64::from(level.number().unsigned_abs()) << 8;
+        let level = u64::from(self.level.number().unsigned_abs()) << 8;
         let window = u64::from(permit.window.units()) << 24;
         // A running client has no share, so that a change of the share alone does not reach it, and a suspended one keeps
         // the place of its queues.

@@ -110,12 +110,16 @@ fn ready(
     queues: &[QueueStatus],
     now: Time,
 ) -> bool {
+    if !unit.ready {
+        // All its queues are idle. Most clients are like that, and can have many.
+        return !uses.is_empty();
+    }
     let executes = queues.iter().filter(|queue| queue.priority != Priority::NO_EXECUTE);
     let mut idle = executes.filter(|queue| !counts_as_ready(queue.activity, now, unit.linger));
     let busy = |device| uses.iter().any(|used| used.busy && devices[used.device] == device);
     let differs = |queue: &QueueStatus| queue.priority > unit.priority || !busy(queue.device);
     let hinted = hinted(queues);
-    idle.any(|queue| !unit.ready || hinted || differs(queue))
+    idle.any(|queue| hinted || differs(queue))
 }
 
 /// Returns true if the unit could rank lower while it has work: another queue may be ready then that is less

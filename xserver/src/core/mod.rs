@@ -9,6 +9,17 @@
 //! readiness *again* of each client whose mask has grown ([`event_mask`]). So one of the two sees any change
 //! between the first read and the write.
 //!
+//! # What a step reads
+//! It does not read the page of a client *by event*: all its queues were idle when they were read last, and since before
+//! then its mask has asked for a notification when one turns ready. The next change of such a page is that a queue turns
+//! ready. The client writes that after the last read (the read would have seen it), then reads the mask, and notifies the
+//! server ([`Core::note_event`]), which ends this state. A step in between sees what it would see if the client had written a
+//! moment later. If a new mask does not ask any more, the page is read once more after the mask is written: the client may
+//! have changed it before, and read the new mask. From then on each step reads it.
+//!
+//! So a decision costs as much as what has changed, however many idle queues there are. Clients are other processes: one
+//! that does not notify harms itself, until the next reading of all pages, which comes with every heartbeat.
+//!
 //! # No client waits for ever
 //! Every heartbeat causes a step, even without events, unless the core is at rest ([`rest`]). A client that completes nothing while others wait is
 //! looked up ([`progress`]): if its process is stopped it yields, and if all rivals of a client complete
@@ -50,7 +61,7 @@ use protocol::hint::{Hint, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, HEARTBEAT};
 use protocol::status::{Counts, Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use record::Recorder;
@@ -120,8 +131,12 @@ pub struct Core<P> {
     devices: BTreeMap<DeviceId, usize>,
     /// The records of what it sees and decides, if someone wants them.
     recorder: Option<Recorder>,
-    /// The time up to which the clients' waiting is summed up, and the work since then, by contest.
+    /// The time at which all pages were read last.
+    all_read: Option<Time>,
+    /// The time up to which the clients' waiting is summed up, the time since which one of them waits, and the work since
+    /// the former, by contest.
     waiting_added: Time,
+    waiting_from: Time,
     work: Vec<waiting::Work>,
     /// What has been counted, for metrics.
     sums: tally::Sums,
@@ -150,7 +165,9 @@ impl<P: ClientPage> Core<P> {
             decisions: 0,
             devices: BTreeMap::new(),
             recorder: None,
+            all_read: None,
             waiting_added: Time::default(),
+            waiting_from: Time::default(),
             work: Vec::new(),
             sums: tally::Sums::default(),
             turned: None,
@@ -202,6 +219,13 @@ impl<P: ClientPage> Core<P> {
             }
         }
         Some((&state.name, all, state.page.completed()))
+    }
+
+    /// Notes that a client has notified the server. The next step reads its page.
+    pub fn note_event(&mut self, client: ClientId) {
+        if let Some(index) = self.find(client) {
+            self.clients[index].by_event = false;
+        }
     }
 
     /// Removes a client. Returns its pages.
@@ -448,9 +472,14 @@ impl<P: ClientPage> Core<P> {
         self.clients.binary_search_by_key(&client, |state| state.client).ok()
     }
 
-    /// Updates the status from the pages.
+    /// Updates the status from the pages that may have changed, or from all if that was long ago.
     fn look(&mut self, now: Time) {
-        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
+        let reads_all = self.all_read.is_none_or(|last| now >= last.after(HEARTBEAT));
+        if reads_all {
+            self.all_read = Some(now);
+        }
+        let all = self.clients.iter_mut().zip(gangs(&mut self.status));
+        for (state, gang) in all.filter(|(state, _)| reads_all || !state.by_event || state.yielded) {
             state.look(&mut gang.queues, now);
             if let Some(turned) = state.tally.turned.take() {
                 self.turned = Some(self.turned.map_or(turned, |other| other.min(turned)));
@@ -487,8 +516,8 @@ impl<P: ClientPage> Core<P> {
         wake
     }
 
-    /// Writes the event masks, and reads the pages again of clients whose mask has grown. Returns true if an
-    /// event was missed.
+    /// Writes the event masks, and reads the pages again of clients whose mask has grown, or no longer makes them tell of
+    /// changes. Returns true if an event was missed.
     fn publish_event_masks(&mut self, now: Time) -> bool {
         let rules = event_mask::Rules::new(&self.engine, &self.contests, now);
         let mut missed = false;
@@ -504,7 +533,7 @@ impl<P: ClientPage> Core<P> {
                 state.event_mask = event_mask;
                 state.page.set_event_mask(event_mask);
             }
-            if more != 0 {
+            if more != 0 || state.by_event && event_mask & EVENT_READY == 0 {
                 missed |= state.look(&mut gang.queues, now);
                 // Its sleeping agent must begin to count completions.
                 state.to_wake |= more & EVENT_PROGRESS != 0;

@@ -5,8 +5,10 @@ mod bounds;
 mod brief;
 mod chosen;
 mod gaps;
+mod idle;
 mod record;
 mod rest;
+mod same;
 mod shares;
 mod totals;
 mod users;
@@ -49,6 +51,10 @@ struct FakePage {
     busy_until: Cell<u64>,
     stopped: Cell<bool>,
     wakes: Cell<u32>,
+    /// True if its eventfd was written since the last step.
+    notified: Cell<bool>,
+    /// The number of slots that the server has read.
+    reads: Cell<u32>,
 }
 
 impl FakePage {
@@ -71,7 +77,9 @@ impl FakePage {
             Some(Transition { ready: true }) => EVENT_READY,
             Some(Transition { ready: false }) => EVENT_IDLE,
         };
-        self.event_mask.get() & wanted != 0
+        let notifies = self.event_mask.get() & wanted != 0;
+        self.notified.set(self.notified.get() | notifies);
+        notifies
     }
 
     fn runs(&self) -> bool {
@@ -119,6 +127,7 @@ struct PageOfWorld {
 impl ClientPage for PageOfWorld {
     fn activity(&self, slot: u32) -> u64 {
         self.world.interrupt();
+        self.page.reads.set(self.page.reads.get() + 1);
         self.page.words[slot as usize].get()
     }
 
@@ -226,7 +235,13 @@ impl Fixture {
         Time(self.world.now.get())
     }
 
+    /// Takes the notifications, and makes a step.
     fn step(&mut self) {
+        for (page, client) in self.world.pages.borrow().iter().zip(&self.clients) {
+            if page.notified.take() {
+                self.core.note_event(*client);
+            }
+        }
         self.wake = self.core.step(self.now());
     }
 

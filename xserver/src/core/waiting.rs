@@ -15,6 +15,9 @@ pub(super) struct Sums {
     pub waits: bool,
     /// True if it was permitted to run after the last step.
     pub runs: bool,
+    /// True if there is nothing to add for its queues before one of them changes: they are idle, and all that the device has
+    /// done for them is added.
+    pub rests: bool,
 }
 
 /// A queue after the last step.

@@ -144,7 +144,7 @@ impl ScheduleModel {
                 client.program = Program::WroteReady;
             }
             Program::WroteReady => {
-                world.server.notify(client.event_mask & EVENT_READY != 0);
+                world.server.notify(index, client.event_mask & EVENT_READY != 0);
                 client.program = Program::Launches;
             }
             Program::Decided | Program::Launches => {
@@ -163,7 +163,7 @@ impl ScheduleModel {
                 }
             }
             Program::Appended => {
-                world.server.notify(client.event_mask & EVENT_READY != 0);
+                world.server.notify(index, client.event_mask & EVENT_READY != 0);
                 client.worker_signal = true;
                 client.program = Program::Idle;
             }
@@ -182,7 +182,7 @@ impl ScheduleModel {
     pub fn step_watcher(&self, world: &mut World, index: usize) {
         let client = &mut world.clients[index];
         if client.watcher_wrote_idle {
-            world.server.notify(client.event_mask & EVENT_IDLE != 0);
+            world.server.notify(index, client.event_mask & EVENT_IDLE != 0);
             client.watcher_wrote_idle = false;
         } else {
             client.ready = false;

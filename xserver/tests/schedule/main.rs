@@ -6,7 +6,8 @@
 //!   the pending lock of its queue. The worker launches what is pending. The watcher proves that the queue is
 //!   idle. The listener waits on the futex. The agent checks the lease. Each step makes one access to shared
 //!   memory, so a thread may act on a value that is out of date.
-//! * The decision round of the server. It reads the queues, decides, writes the event masks and reads again
+//! * The decision round of the server. It reads the queues, except idle ones whose clients notify it when they
+//!   turn ready and have not done so, decides, writes the event masks and reads again
 //!   each queue whose mask has grown, looks up stopped processes, stores the permissions, wakes the clients,
 //!   and at a heartbeat renews the leases. It handles one client after the other. The decisions come from
 //!   `policies::Engine`, the event masks from `xserver::core::event_mask`. The policy is a parameter: HPF,
@@ -310,6 +311,8 @@ fn mutation_makes_its_property_fail() {
     for (mutation, commands, faults, bounds, property) in [
         (Mutation::NoSecondRead, [3, 2], NONE, PROMPT, INVERSION),
         (Mutation::NoSecondDecision, [3, 2], NONE, PROMPT, INVERSION),
+        (Mutation::IgnoresNotifier, [2, 1], NONE, PROMPT, INVERSION),
+        (Mutation::TakesNotificationsLate, [2, 1], NONE, PROMPT, INVERSION),
         (Mutation::WakesBeforeStoring, [2, 1], NONE, PROMPT, WAITING),
         (Mutation::HeartbeatOnlyRenews, [3, 1], lost, LATE, INVERSION),
         (Mutation::KeepsDeadClients, [2, 1], dies, PROMPT, WAITING),

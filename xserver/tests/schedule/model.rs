@@ -66,7 +66,7 @@ impl Model for ScheduleModel {
             Action::Silence => next.server.fall_silent(),
             Action::Die(index) => {
                 next.clients[index].die();
-                next.server.notify(true);
+                next.server.note_end();
             }
             Action::Stop(index) => next.clients[index].process = ProcessState::Stopped,
             Action::Continue(index) => next.clients[index].process = ProcessState::Continued,

@@ -5,6 +5,7 @@ use super::decider::Seen;
 use super::world::{
     Decided, LEASE_TICKS, Mutation, ProcessState, STALL_TICKS, ScheduleModel, ServerStep, WakeUp, World,
 };
+use protocol::page::EVENT_READY;
 
 impl ScheduleModel {
     /// Returns true if the server can make a step.
@@ -31,12 +32,12 @@ impl ScheduleModel {
             ServerStep::Idle => self.begin_round(world),
             ServerStep::ReadsQueue(index) => {
                 self.read_queue(world, index);
-                if index == 0 { ServerStep::ReadsQueue(1) } else { self.decide(world) }
+                self.next_read(world, index + 1)
             }
             ServerStep::WritesMask(index, missed) => self.write_mask(world, index, missed),
             ServerStep::ReadsAgain(index, missed) => {
                 let changed = self.read_queue(world, index) && !self.is(Mutation::NoSecondDecision);
-                self.after_mask(index, missed || changed)
+                self.after_mask(world, index, missed || changed)
             }
             ServerStep::FindsStopped => self.find_stopped(world),
             ServerStep::StoresPermission(index) => {
@@ -82,20 +83,47 @@ impl ScheduleModel {
             return ServerStep::RenewsLeases;
         }
         server.woken &= self.is(Mutation::LevelTriggered);
+        let notified = server.notified;
+        if !self.is(Mutation::TakesNotificationsLate) {
+            server.notified = [false; 2];
+        }
+        if !self.is(Mutation::IgnoresNotifier) {
+            server.by_event = [0, 1].map(|index| server.by_event[index] && !notified[index]);
+        }
+        if server.in_heartbeat {
+            server.by_event = [false; 2];
+        }
         for (index, client) in world.clients.iter().enumerate() {
             if client.process == ProcessState::Dead && !self.is(Mutation::KeepsDeadClients) {
                 server.seen[index] = Seen::Gone;
                 server.yielded[index] = false;
                 server.blocking_ticks[index] = None;
+                (server.by_event[index], server.notified[index]) = (false, false);
             }
         }
-        ServerStep::ReadsQueue(0)
+        self.next_read(world, 0)
+    }
+
+    /// Returns the step that reads the next queue from this one on, or decides if none is left that may have changed.
+    fn next_read(&self, world: &mut World, first: usize) -> ServerStep {
+        let server = &mut world.server;
+        match (first..2).find(|index| !server.by_event[*index] || server.yielded[*index]) {
+            Some(index) => ServerStep::ReadsQueue(index),
+            None => {
+                if self.is(Mutation::TakesNotificationsLate) {
+                    server.notified = [false; 2];
+                }
+                self.decide(world)
+            }
+        }
     }
 
     /// Reads the state of a queue. Returns true if it has changed.
     fn read_queue(&self, world: &mut World, index: usize) -> bool {
-        let server = &mut world.server;
-        let seen = match (server.seen[index], world.clients[index].ready) {
+        let (server, client) = (&mut world.server, &world.clients[index]);
+        let is_idle = server.seen[index] != Seen::Gone && !client.ready;
+        server.by_event[index] = is_idle && client.event_mask & EVENT_READY != 0;
+        let seen = match (server.seen[index], client.ready) {
             (Seen::Idle, true) => Seen::Ready(0),
             (Seen::Ready(_), false) => Seen::Idle,
             _ => return false,
@@ -136,25 +164,27 @@ impl ScheduleModel {
 
     /// Writes a client's event mask. If the mask has grown, the server reads the client's queue again.
     fn write_mask(&self, world: &mut World, index: usize, missed: bool) -> ServerStep {
-        let Some(decided) = world.server.decided else { return ServerStep::ReadsQueue(0) };
+        let Some(decided) = world.server.decided else { return self.next_read(world, 0) };
         let client = &mut world.clients[index];
         let has_grown = decided.event_mask[index] & !client.event_mask != 0;
+        // It does not notify any more, and may have turned ready since its queue was read.
+        let ends = world.server.by_event[index] && decided.event_mask[index] & EVENT_READY == 0;
         if client.follows {
             client.event_mask = decided.event_mask[index];
         }
-        if has_grown && !self.is(Mutation::NoSecondRead) {
+        if (has_grown || ends) && !self.is(Mutation::NoSecondRead) {
             ServerStep::ReadsAgain(index, missed)
         } else {
-            self.after_mask(index, missed)
+            self.after_mask(world, index, missed)
         }
     }
 
     /// Returns the step after a client's event mask is written. After both masks a missed event starts
     /// another decision.
-    fn after_mask(&self, index: usize, missed: bool) -> ServerStep {
+    fn after_mask(&self, world: &mut World, index: usize, missed: bool) -> ServerStep {
         match (index, missed) {
             (0, _) => ServerStep::WritesMask(1, missed),
-            (_, true) => ServerStep::ReadsQueue(0),
+            (_, true) => self.next_read(world, 0),
             (_, false) => ServerStep::FindsStopped,
         }
     }
@@ -174,7 +204,7 @@ impl ScheduleModel {
             }
         }
         match changed {
-            true => ServerStep::ReadsQueue(0),
+            true => self.next_read(world, 0),
             false if self.is(Mutation::StoresBeforeMasks) => ServerStep::Wakes(0),
             false if self.is(Mutation::WakesBeforeStoring) => {
                 world.server.to_wake = [0, 1].map(|index| self.permission_changes(world, index));

@@ -188,6 +188,10 @@ pub struct Server {
     pub step: ServerStep,
     /// A client has notified the server, or a process has died.
     pub woken: bool,
+    /// The clients that have notified the server.
+    pub notified: [bool; 2],
+    /// The clients whose queues the server does not read before they notify it.
+    pub by_event: [bool; 2],
     /// The number of setting changes that the server has applied.
     pub changes_applied: u8,
     /// A heartbeat is due.
@@ -214,6 +218,8 @@ impl Server {
             alive: true,
             step: ServerStep::Idle,
             woken: false,
+            notified: [false; 2],
+            by_event: [false; 2],
             changes_applied: 0,
             heartbeat_due: false,
             in_heartbeat: false,
@@ -227,9 +233,15 @@ impl Server {
         }
     }
 
-    /// Wakes the server by an eventfd or a pidfd if the event is wanted and the server is alive.
-    pub fn notify(&mut self, wanted: bool) {
+    /// Wakes the server by the eventfd of a client if the event is wanted and the server is alive.
+    pub fn notify(&mut self, index: usize, wanted: bool) {
         self.woken |= wanted && self.alive;
+        self.notified[index] |= wanted && self.alive;
+    }
+
+    /// Wakes the server by a pidfd, because a process has ended.
+    pub fn note_end(&mut self) {
+        self.woken |= self.alive;
     }
 
     /// Makes the server silent for good. Its other fields get their first values.
@@ -305,6 +317,10 @@ pub enum Mutation {
     StoresBeforeMasks,
     /// The server reads again, but does not decide again.
     NoSecondDecision,
+    /// A notification wakes the server, but the server does not read the queue of the client.
+    IgnoresNotifier,
+    /// The server takes notifications after it has read the queues.
+    TakesNotificationsLate,
     /// The same notification wakes the server again and again.
     LevelTriggered,
     /// The server wakes clients before it stores their permissions.
