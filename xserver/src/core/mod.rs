@@ -420,8 +420,8 @@ impl<P: ClientPage> Core<P> {
         self.clients.iter().map(|state| state.slots.len()).sum()
     }
 
-    /// Reads the pages, decides, and writes permissions. Returns the time of the next step if no event comes
-    /// earlier; a time in the past means as soon as pending events are handled.
+    /// Reads the pages that may have changed, decides, and writes permissions. Returns the time of the next step
+    /// if no event comes earlier; a time in the past means as soon as pending events are handled.
     pub fn step(&mut self, now: Time) -> Option<Time> {
         self.decisions += 1;
         self.admit_refused();
