@@ -279,7 +279,7 @@ impl Server {
             self.read_nice();
         }
         // At rest a heartbeat would decide what is in force, and only renews the leases.
-        let rests = || self.step.is_none() && self.core.is_at_rest();
+        let mut rests = || self.step.is_none() && self.core.rests(now);
         if self.step.is_some_and(|at| at <= now) || beats && !rests() {
             self.decide(now);
         }

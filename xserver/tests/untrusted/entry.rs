@@ -173,6 +173,7 @@ fn grant(administers: bool) -> Grant {
         rule: rule.into(),
         max_priority: max_priority.try_into().expect("it is in range"),
         administers,
+        observes: administers,
         within: None,
     }
 }

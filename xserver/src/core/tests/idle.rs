@@ -61,6 +61,28 @@ fn step_reads_only_the_client_that_notified() {
 }
 
 #[test]
+fn step_after_a_rest_reads_only_the_client_that_notified() {
+    let mut fixture = beside_idle_clients();
+    fixture.flip(0);
+    fixture.pass(LINGER * 2, |_| {});
+    fixture.world.now.set(fixture.now().after(HEARTBEAT).0);
+    fixture.step();
+    for _ in 0..3 {
+        fixture.world.now.set(fixture.now().after(HEARTBEAT).0);
+        assert!(fixture.core.rests(fixture.now()));
+    }
+    reads(&fixture);
+    fixture.flip(3);
+    let of = reads(&fixture);
+    assert!(of[2] == 0 && of[3] > 0 && of[4] == 0, "{of:?}");
+    // Without the rest the heartbeat is due.
+    fixture.world.now.set(fixture.now().after(HEARTBEAT).0);
+    assert!(!fixture.core.rests(fixture.now()));
+    fixture.step();
+    assert_eq!(reads(&fixture)[4], 3);
+}
+
+#[test]
 fn new_queue_is_read_without_a_notification() {
     let mut fixture = beside_idle_clients();
     let page = fixture.page(2);
