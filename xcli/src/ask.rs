@@ -1,4 +1,4 @@
-//! One request to a server and its reply.
+//! Requests to a server and their replies.
 
 use crate::endpoint::Endpoint;
 use crate::table::plain;
@@ -114,10 +114,7 @@ pub fn ask(endpoint: &Endpoint, request: &Request) -> Result<Reply, Failure> {
 /// # Errors
 /// Those of [`ask`], or the reply answers another request.
 pub fn list(endpoint: &Endpoint) -> anyhow::Result<List> {
-    match ask(endpoint, &Request::List)? {
-        Reply::List(list) => Ok(list),
-        other => Err(unexpected(&other)),
-    }
+    Session::new(endpoint).list()
 }
 
 /// Asks for the policies.
@@ -152,18 +149,81 @@ pub fn order(endpoint: &Endpoint, request: &Request) -> anyhow::Result<()> {
 /// # Errors
 /// Those of [`ask`].
 pub fn ask_within(endpoint: &Endpoint, request: &Request, limit: Duration) -> Result<Reply, Failure> {
-    let until = Instant::now() + limit;
-    let mut pid = None;
-    let mut work = || -> Result<Reply, Cause> {
-        let stream = connect_to(&endpoint.socket)?;
-        pid = check_peer(&stream, &endpoint.socket)?;
-        match exchange(&stream, request, until)? {
+    Session::new(endpoint).ask_within(request, limit)
+}
+
+/// A connection for several requests. It is made for the first one, and again after a failure.
+#[derive(Debug)]
+pub struct Session {
+    path: PathBuf,
+    stream: Option<UnixStream>,
+    /// The server's process, if known.
+    pid: Option<i32>,
+}
+
+impl Session {
+    /// A session without a connection.
+    pub fn new(endpoint: &Endpoint) -> Self {
+        Self { path: endpoint.socket.clone(), stream: None, pid: None }
+    }
+
+    /// Sends a request, and waits at most 2 s for the reply.
+    ///
+    /// # Errors
+    /// Those of [`ask`].
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, Failure> {
+        self.ask_within(request, LIMIT)
+    }
+
+    /// Sends a request that takes the server up to `limit`.
+    ///
+    /// # Errors
+    /// Those of [`ask`].
+    pub fn ask_within(&mut self, request: &Request, limit: Duration) -> Result<Reply, Failure> {
+        let was_open = self.stream.is_some();
+        let result = match self.exchange(request, limit) {
+            // A server that is full ends the connections that wait for nothing; another server may have started.
+            Err(Cause::Closed) if was_open => self.exchange(request, limit),
+            result => result,
+        };
+        let refusal = |reply| match reply {
             Reply::Error(why) => Err(Cause::Refused(why)),
             reply => Ok(reply),
+        };
+        result.and_then(refusal).map_err(|cause| Failure {
+            path: self.path.clone(),
+            pid: self.pid,
+            limit,
+            cause,
+        })
+    }
+
+    /// Asks for the list of clients.
+    ///
+    /// # Errors
+    /// Those of [`ask`], or the reply answers another request.
+    pub fn list(&mut self) -> anyhow::Result<List> {
+        match self.ask(&Request::List)? {
+            Reply::List(list) => Ok(list),
+            other => Err(unexpected(&other)),
         }
-    };
-    let result = work();
-    result.map_err(|cause| Failure { path: endpoint.socket.clone(), pid, limit, cause })
+    }
+
+    fn exchange(&mut self, request: &Request, limit: Duration) -> Result<Reply, Cause> {
+        let until = Instant::now() + limit;
+        let stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                self.pid = None;
+                let stream = connect_to(&self.path)?;
+                self.pid = check_peer(&stream, &self.path)?;
+                stream
+            }
+        };
+        let reply = exchange(&stream, request, until)?;
+        self.stream = Some(stream);
+        Ok(reply)
+    }
 }
 
 /// Connects. A server whose backlog is full delays xcli by [`LIMIT`] at most.

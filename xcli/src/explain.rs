@@ -103,6 +103,27 @@ pub fn run(args: &ExplainArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
     show(args.json, &found, || found.iter().map(text).collect())
 }
 
+/// Explains a queue of a client, in lines: state and reason, then remarks. Without a queue, the one that tells most: a
+/// suspended one, else one that runs.
+pub fn lines(
+    list: &List,
+    client: &Client,
+    queue: Option<QueueId>,
+    command: impl Fn(&str) -> String,
+) -> Vec<String> {
+    let rank = |queue: &&Queue| match queue.state {
+        QueueState::Suspended => 0,
+        QueueState::Running => 1,
+        QueueState::Idle => 2,
+    };
+    let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id() == queue));
+    let Some(queue) = meant.min_by_key(rank) else {
+        return vec!["it has not used a stream yet".to_owned()];
+    };
+    let Explanation { queue, sentence, remarks, .. } = explanation(list, client, queue, command);
+    std::iter::once(format!("queue {queue}: {sentence}")).chain(remarks).collect()
+}
+
 fn explain(
     list: &List,
     pid: Option<Pid>,

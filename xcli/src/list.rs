@@ -41,7 +41,8 @@ pub fn text(list: &List, terminal: Option<usize>) -> String {
     format!("{head}\n{}{others}{held}", table::text(COLUMNS, &lines, terminal))
 }
 
-fn server(server: &Server) -> String {
+/// Describes the server in one line.
+pub fn server(server: &Server) -> String {
     let Server { pid, policy, policies, on, uptime_ms, guard_runs, .. } = server;
     let decides = if *on { "on" } else { "off (every program runs unscheduled)" };
     let runs = if *guard_runs == 1 { "run" } else { "runs" };
@@ -129,7 +130,7 @@ pub fn disregarded(client: &Client, queue: &Queue) -> Option<&'static str> {
 }
 
 /// Explains the preemption level, if it is above level 1 or below the requested level.
-fn preemption(client: &Client) -> Option<String> {
+pub fn preemption(client: &Client) -> Option<String> {
     let Preemption { how, holds, waits, failures, expected_ns, hold_ns, release_ns, cost_origin, .. } =
         &client.preemption;
     let asked = client.queues.iter().map(|queue| queue.status.level).max()?;

@@ -1,9 +1,9 @@
 //! The program `xcli`: starts programs under the scheduler, and queries and controls the server.
 //!
 //! Modules
-//! * Server: `endpoint` (its socket), `ask` (one request and its reply), `server` (starts one), `daemon` (its
+//! * Server: `endpoint` (its socket), `ask` (requests and their replies), `server` (starts one), `daemon` (its
 //!   process environment).
-//! * Replies: `list`, `explain`, `policy`, `metrics`, `configuration`; `table` lays text out.
+//! * Replies: `list`, `explain`, `policy`, `metrics`, `configuration`; `table` lays text out. `top` shows them live.
 //! * Programs: `run` (environment of a scheduled program), `trial` (can the library be loaded), `hint` and
 //!   `hint_options`.
 //! * Processes: `process` (facts from `/proc`), `foreign` (files as another process sees them), `queues`
@@ -34,6 +34,7 @@ mod run;
 mod server;
 mod suspend;
 mod table;
+mod top;
 mod trial;
 
 use clap::{Parser, Subcommand};
@@ -111,6 +112,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Show programs and queues live: shares, launches, suspensions, and why
+    ///
+    /// Keys: up and down select, Enter shows queues, s sorts, / filters, + - p change the priority, z suspends, Z
+    /// resumes, P changes the policy, o switches scheduling off or on, ? helps, q ends. SHARE% is the device time that
+    /// the program's library knows of. If the output is no terminal, a table is printed for each interval, and exit
+    /// code 1 says that the server does not answer; the view keeps asking. An open view counts as a use of the server.
+    Top(top::TopArgs),
     /// Print the metrics of the server, or serve them to Prometheus
     ///
     /// In the text format of OpenMetrics, once or, with --listen, over HTTP at /metrics. docs/metrics.md describes each
@@ -286,6 +294,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args, &endpoint).map(ExitCode::from),
         Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
         Command::List { json } => done(list(&endpoint, json)),
+        Command::Top(args) => done(top::run(&args, &endpoint)),
         Command::Metrics(args) => done(metrics::run(&args, &endpoint)),
         Command::Off => {
             let on = table::plain(&endpoint.command("on"));

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// The time limit. The driver waits up to 9 s for a queue (its parameter `queue_preemption_timeout_ms`), for
 /// one device after the other.
-const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(30);
 
 const COLUMNS: &[Column] =
     &[Column::number("PID"), Column::names("NAME"), Column::number("QUEUE"), Column::number("FOR")];
