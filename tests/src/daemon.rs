@@ -115,6 +115,12 @@ impl Daemon {
         child
     }
 
+    /// Stops it, as SIGSTOP does.
+    pub fn stop(&self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it runs");
+    }
+
     /// Kills it, and starts another one in its place, without further variables and parameters.
     pub fn restart(&mut self) {
         self.end();

@@ -62,6 +62,8 @@ const KEPT: [Column; 12] = [
     Why,
 ];
 
+/// The width of names from which on they have room for a queue and its device.
+const QUEUE_AND_DEVICE: u16 = 26;
 /// The greatest width of names.
 const LONGEST_NAME: u16 = 32;
 
@@ -141,11 +143,12 @@ impl Column {
         }
     }
 
-    /// The text of a queue.
-    pub fn cell_of_queue(self, row: &QueueRow) -> String {
+    /// The text of a queue, in a column of this width.
+    pub fn cell_of_queue(self, row: &QueueRow, width: u16) -> String {
         match self {
             Pid | User | Why => String::new(),
-            Name => format!("  queue {} on {}", row.queue, row.device),
+            Name if width < QUEUE_AND_DEVICE => format!(" queue {}", row.queue),
+            Name => format!("  queue {}, device {}", row.queue, row.device),
             Priority => row.priority.to_string(),
             Level => row.level.to_string(),
             Self::State => row.state.word().to_owned(),

@@ -9,13 +9,14 @@ use super::poller::{self, Answer};
 use super::view::{self, Theme};
 use crate::endpoint::Endpoint;
 use anyhow::Context as _;
-use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
+use ratatui::backend::{Backend as _, CrosstermBackend};
+use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::terminal::{
-    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode, size,
 };
-use ratatui::crossterm::{cursor, execute};
+use ratatui::crossterm::{cursor, execute, queue};
+use ratatui::layout::Rect;
 use std::io::{self, BufWriter, Stdout};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,8 +57,13 @@ enum Next {
     End(Option<libc::c_int>),
 }
 
-/// The terminal while it shows the view.
-struct Screen(Terminal<CrosstermBackend<BufWriter<Stdout>>>);
+/// The terminal while it shows the view. Not a `ratatui::Terminal`, which asks the terminal for its cursor when the size
+/// changes: the thread that reads keys would take the answer.
+struct Screen {
+    backend: CrosstermBackend<BufWriter<Stdout>>,
+    /// What it shows.
+    shown: Buffer,
+}
 
 impl Screen {
     fn new() -> io::Result<Self> {
@@ -67,12 +73,29 @@ impl Screen {
             before(panic);
         }));
         enter().inspect_err(|_| leave())?;
-        let output = BufWriter::with_capacity(FRAME, io::stdout());
-        Terminal::new(CrosstermBackend::new(output)).map(Self).inspect_err(|_| leave())
+        let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME, io::stdout()));
+        Ok(Self { backend, shown: Buffer::default() })
     }
 
+    /// Draws what has changed.
     fn draw(&mut self, model: &Model, theme: Theme) -> io::Result<()> {
-        self.0.draw(|frame| view::draw(model, theme, frame.buffer_mut())).map(drop)
+        let (width, height) = size()?;
+        let area = Rect::new(0, 0, width, height);
+        if self.shown.area != area {
+            self.clear()?;
+            self.shown = Buffer::empty(area);
+        }
+        let mut next = Buffer::empty(area);
+        view::draw(model, theme, &mut next);
+        self.backend.draw(self.shown.diff(&next).into_iter())?;
+        self.shown = next;
+        io::Write::flush(&mut self.backend)
+    }
+
+    /// Clears the terminal, so that everything is drawn again.
+    fn clear(&mut self) -> io::Result<()> {
+        self.shown.reset();
+        queue!(self.backend, Clear(ClearType::All))
     }
 }
 
@@ -135,13 +158,13 @@ pub fn run(endpoint: &Endpoint, interval: Duration, count: Option<u64>, theme: T
             };
             match next {
                 Next::Draw => {}
-                Next::Redraw => screen.0.clear()?,
+                Next::Redraw => screen.clear()?,
                 Next::Stop => {
                     leave();
                     // SAFETY: raises a signal in this process, which stops until SIGCONT.
                     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
                     enter().context("the terminal cannot show the view again")?;
-                    screen.0.clear()?;
+                    screen.clear()?;
                 }
                 Next::End(signal) => {
                     drop(screen);

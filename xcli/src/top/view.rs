@@ -125,7 +125,7 @@ impl Canvas<'_> {
         let row = |index: usize| Rect { y: area.y + u16::try_from(index).unwrap_or(0), height: 1, ..area };
         self.buffer.set_style(row(0), REVERSED);
         let descends = model.sort.begins_with_greatest() != model.is_reversed;
-        self.cells(row(0), &columns, |column| {
+        self.cells(row(0), &columns, |column, _| {
             let mark = match (model.sort == column, descends, theme.unicode) {
                 (false, ..) => "",
                 (true, true, true) => "▼",
@@ -146,7 +146,9 @@ impl Canvas<'_> {
         for (index, (_, line)) in lines.iter().enumerate().skip(first).take(height) {
             let place = row(1 + index - first);
             let is_selected = index == selected;
-            self.cells(place, &columns, |column| cell(model, line, column, theme, is_selected));
+            self.cells(place, &columns, |column, width| {
+                cell(model, line, (column, width), theme, is_selected)
+            });
             if is_selected {
                 self.buffer.set_style(place, REVERSED);
             }
@@ -154,10 +156,15 @@ impl Canvas<'_> {
     }
 
     /// Writes the cells of a line.
-    fn cells(&mut self, line: Rect, columns: &[(Column, u16)], cell: impl Fn(Column) -> (String, Style)) {
+    fn cells(
+        &mut self,
+        line: Rect,
+        columns: &[(Column, u16)],
+        cell: impl Fn(Column, u16) -> (String, Style),
+    ) {
         let mut x = line.x;
         for &(column, width) in columns {
-            let (text, style) = cell(column);
+            let (text, style) = cell(column, width);
             let width = width.min((line.x + line.width).saturating_sub(x));
             let used = u16::try_from(ratatui::text::Span::raw(text.as_str()).width()).unwrap_or(u16::MAX);
             let indent = if column.is_number() { width.saturating_sub(used) } else { 0 };
@@ -271,10 +278,16 @@ fn nothing(model: &Model) -> String {
     }
 }
 
-fn cell(model: &Model, line: &Line<'_>, column: Column, theme: Theme, is_selected: bool) -> (String, Style) {
+fn cell(
+    model: &Model,
+    line: &Line<'_>,
+    (column, width): (Column, u16),
+    theme: Theme,
+    is_selected: bool,
+) -> (String, Style) {
     let (text, state) = match line {
         Line::Client(row) => (column.cell(row, &model.users), row.state),
-        Line::Queue(row) => (column.cell_of_queue(row), row.state),
+        Line::Queue(row) => (column.cell_of_queue(row, width), row.state),
         Line::Held(pid, name) => {
             let text = match column {
                 Column::Pid => pid.to_string(),
