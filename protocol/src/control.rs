@@ -2,9 +2,11 @@
 //! [`crate::message::REQUEST`] and [`crate::message::REPLY`]. One connection may make several requests, one
 //! after the other.
 
+mod events;
 mod policies;
 
 pub use crate::hint::table::HintUpdate;
+pub use events::{EVENTS, EventKind, Refused, ServerEvent};
 pub use policies::{Parameter, Policies, Policy, PolicyInForce, PolicyOrder};
 
 use crate::bounds::Priority;
@@ -72,6 +74,15 @@ pub enum Request {
         /// from the process.
         queues: Vec<u32>,
     },
+    /// Asks for what has happened. Answered by one [`Reply::Events`] with the newest `recent` of the events that the server
+    /// keeps and the person may see. With `follow`, that reply also says which programs run now, more replies follow
+    /// until the connection is closed, and no further request is allowed on it.
+    Events {
+        /// The number of events, at most [`EVENTS`].
+        recent: u32,
+        /// True if more replies are wanted.
+        follow: bool,
+    },
     /// Asks for all queues of a process of which the server has evicted some. Answered by
     /// [`Reply::Snapshot`].
     Snapshot {
@@ -113,6 +124,7 @@ impl fmt::Display for Target {
 /// A reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "a reply is sent at once, and few exist at a time")]
 pub enum Reply {
     /// To [`Request::List`].
     List(List),
@@ -124,6 +136,8 @@ pub enum Reply {
     Snapshot(Snapshot),
     /// To [`Request::Config`].
     Config(ConfigInForce),
+    /// To [`Request::Events`], in the order in which they happened.
+    Events(Vec<ServerEvent>),
     /// The request was carried out.
     Done,
     /// The request cannot be carried out. One line says why.

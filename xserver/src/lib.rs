@@ -8,7 +8,7 @@
 //! # Modules
 //! * `core`: the decisions, from shared pages and the given time. It knows no socket and reads no clock.
 //! * `server`: the event loop, with `server/admission` (who may connect), `server/control` (requests of xcli),
-//!   `server/lists`, `server/reload` (the configuration file), `server/power` and `server/upkeep` (checks once a second).
+//!   `server/lists`, `server/events` (who follows what happens), `server/reload` (the configuration file), `server/power` and `server/upkeep` (checks once a second).
 //! * `access`: who may do what. `configuration`: the file of a server for all users. `limits`: how much one program or user
 //!   can take. `system`: the sockets of the service manager, and reading the file again.
 //! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other
@@ -16,7 +16,7 @@
 //! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a
 //!   file.
 //! * `attachments`: processes that `xcli suspend` has suspended, each with a thread. `power`: power draw,
-//!   read by a thread. `recording`: the file of decisions, written by a thread.
+//!   read by a thread. `recording`: the file of decisions, written by a thread. `events`: what has happened, for people.
 //! * `alarm`: precise waits. `clock`, `log`, and `error` (refusals of requests, with their texts).
 
 pub mod access;
@@ -29,6 +29,7 @@ pub mod core;
 mod costs;
 mod endpoint;
 pub mod error;
+mod events;
 pub mod limits;
 mod list;
 pub mod log;

@@ -2,6 +2,7 @@
 
 mod admission;
 mod control;
+mod events;
 mod lists;
 mod power;
 mod reload;
@@ -14,6 +15,7 @@ use crate::connection::{Connection, End, Stage};
 use crate::core::{Core, Newcomer, Settings};
 use crate::costs::Costs;
 use crate::endpoint::{Endpoint, Listener};
+use crate::events::Events;
 use crate::limits::Limits;
 use crate::list::Lists;
 use crate::outsiders::Outsiders;
@@ -26,6 +28,7 @@ use anyhow::Context;
 use host::handle::Handle;
 use host::thread_qos;
 use policies::Choice;
+use protocol::control::EventKind;
 use protocol::frame::{Frame, FrameError};
 use protocol::ids::{ClientId, Pid};
 use protocol::message::{REQUEST, ToClient, ToServer};
@@ -128,6 +131,10 @@ pub struct Server {
     power: Option<Reader>,
     /// The file of decisions.
     recording: Option<Recording>,
+    /// What has happened.
+    events: Events,
+    /// The number of runs of the progress guard that are known.
+    guard_runs: u64,
     /// The time of the next reading, if a policy reads power.
     power_at: Time,
     options: Options,
@@ -209,6 +216,8 @@ impl Server {
             meter: Some(Box::new(Hwmon::default())),
             power: None,
             recording,
+            events: Events::default(),
+            guard_runs: 0,
             power_at: now,
             options,
             started: now,
@@ -297,6 +306,7 @@ impl Server {
                 self.exhausted = false;
                 self.listen_again();
             }
+            self.send_events(now);
         }
         self.answer_questions(now);
         if now >= self.upkeep_at {
@@ -314,12 +324,19 @@ impl Server {
         self.record();
     }
 
-    /// Hands the records of the core to the thread that writes them.
+    /// Hands the records of the core to the thread that writes them, and to people who follow.
     fn record(&mut self) {
-        let Some(recording) = &mut self.recording else { return };
-        if !self.core.take_records().all(|record| recording.write(record)) {
+        self.note_guard();
+        if !self.core.is_recording() {
+            return;
+        }
+        let records: Vec<_> = self.core.take_records().collect();
+        self.tell_permissions(&records);
+        if let Some(recording) = &mut self.recording
+            && !records.into_iter().all(|record| recording.write(record))
+        {
             self.recording = None;
-            self.core.stop_recording();
+            self.record_if_wanted();
         }
     }
 
@@ -469,6 +486,7 @@ impl Server {
         self.costs.show(&pages);
         pages.set_held(self.attachments.holds(pages.pid()));
         let (uid, grant) = (connection.who.uid, connection.grant.clone());
+        self.note_of(connection, EventKind::Joined { pid: Pid(connection.pid), name: name.clone(), uid });
         let client = self.core.join(Newcomer { pid: Pid(connection.pid), uid, name, grant }, pages);
         if let Some(nice) = peer::nice(Pid(connection.pid)) {
             self.core.set_nice(client, nice);
@@ -507,6 +525,7 @@ impl Server {
     fn end(&mut self, number: u64, connection: &Connection, end: &End) {
         let pid = connection.pid;
         self.lists.forget(number);
+        self.forget_follower(number);
         if end.is_fault() {
             self.core.count().protocol_errors += 1;
         }
@@ -516,6 +535,7 @@ impl Server {
                 // The client also has the eventfd, and can keep it open.
                 let _ = epoll::delete(&self.epoll, eventfd);
                 self.log_end(pid, *client, end);
+                self.note_left(connection, end);
                 self.core.leave(*client);
                 self.step = Some(Time(0));
             }

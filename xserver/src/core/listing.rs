@@ -30,6 +30,33 @@ impl<P: ClientPage> Core<P> {
         devices.into_iter().collect()
     }
 
+    /// Returns true if this person may see all programs of a process, which can have clients of several users.
+    fn shows(&self, asker: &Asker, pid: Pid) -> bool {
+        let mut same = self.clients.iter().zip(self.gangs()).filter(|(_, gang)| gang.pid == pid).peekable();
+        same.peek().is_some() && same.all(|(state, _)| asker.sees(state.uid, &state.grant))
+    }
+
+    /// The name of a client and a reason for its permission, as this person may see them.
+    pub fn told(&self, asker: &Asker, client: ClientId, reason: Reason) -> Option<(&str, Reason)> {
+        let state = &self.clients[self.find(client)?];
+        let is_seen = asker.sees(state.uid, &state.grant);
+        is_seen.then(|| (state.name.as_str(), hide_rival(reason, |pid| self.shows(asker, pid))))
+    }
+
+    /// Process, name, permission and reason of each client that this person may see.
+    pub fn permissions(&self, asker: &Asker) -> impl Iterator<Item = (Pid, &str, bool, Reason)> {
+        self.seen_by(asker).map(|(_, (state, gang))| {
+            let reason = hide_rival(state.permit.reason, |pid| self.shows(asker, pid));
+            (gang.pid, state.name.as_str(), state.permit.run, reason)
+        })
+    }
+
+    /// The user of the first client of a process, and what that user may do.
+    pub fn owner_of(&self, pid: Pid) -> Option<(u32, Grant)> {
+        let mut all = self.clients.iter().zip(self.gangs());
+        all.find(|(_, gang)| gang.pid == pid).map(|(state, _)| (state.uid, state.grant.clone()))
+    }
+
     /// The list of clients as of the last step, as this person may see it. The caller sets `fresh` and `owner`.
     pub fn clients(&self, asker: &Asker) -> impl Iterator<Item = Client> {
         let mut seen: BTreeSet<Pid> = self.seen_by(asker).map(|(_, (_, gang))| gang.pid).collect();
@@ -40,7 +67,8 @@ impl<P: ClientPage> Core<P> {
             }
         }
         self.seen_by(asker).map(move |(_, (state, gang))| {
-            let permit = hide_rivals(state.permit, &seen);
+            let reason = hide_rival(state.permit.reason, |pid| seen.contains(&pid));
+            let permit = Permit { reason, ..state.permit };
             Client {
                 client: state.client,
                 pid: gang.pid,
@@ -109,12 +137,12 @@ impl<P: ClientPage> Core<P> {
     }
 }
 
-/// Returns a permission that names no process but these.
-fn hide_rivals(permit: Permit, seen: &BTreeSet<Pid>) -> Permit {
-    match permit.reason {
-        Reason::Outranked { by, own } if !seen.contains(&by.pid) => {
-            Permit { reason: Reason::OutrankedByOthers { device: by.device, own }, ..permit }
+/// Returns a reason that names no process that may not be seen.
+fn hide_rival(reason: Reason, is_seen: impl FnOnce(Pid) -> bool) -> Reason {
+    match reason {
+        Reason::Outranked { by, own } if !is_seen(by.pid) => {
+            Reason::OutrankedByOthers { device: by.device, own }
         }
-        _ => permit,
+        _ => reason,
     }
 }

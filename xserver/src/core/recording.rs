@@ -10,6 +10,20 @@ impl<P: ClientPage> Core<P> {
         self.recorder = Some(Recorder::default());
     }
 
+    /// The same for a reader who knows the permissions that are in force.
+    pub fn start_recording_changes(&mut self) {
+        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
+            // Notes the permission as recorded.
+            let _ = state.recorded.decided(gang, state.permit);
+        }
+        self.start_recording();
+    }
+
+    /// Returns true if it collects records.
+    pub fn is_recording(&self) -> bool {
+        self.recorder.is_some()
+    }
+
     /// Collects no more records, and forgets those that were not taken.
     pub fn stop_recording(&mut self) {
         self.recorder = None;

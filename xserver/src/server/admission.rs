@@ -7,7 +7,7 @@ use crate::limits::{CONNECTIONS, REQUESTS, REQUESTS_PER_USER, RESERVED, RESERVED
 use crate::list::encode;
 use crate::peer::{self, Credentials};
 use host::handle::Handle;
-use protocol::control::Reply;
+use protocol::control::{Refused, Reply};
 use protocol::message::ToClient;
 use protocol::time::Time;
 use rustix::event::epoll::{self, EventData};
@@ -105,6 +105,7 @@ impl Server {
             return;
         }
         self.refusal_logged = now;
+        self.note_refused_connection(pid, uid, why);
         match std::mem::take(&mut self.refusals) {
             0 => warn!(pid, uid, "connection refused: {why}"),
             more => warn!(pid, uid, more, "connection refused: {why}"),
@@ -190,6 +191,7 @@ impl Server {
         if !std::mem::replace(&mut connection.was_refused_a_queue, true) {
             let (pid, uid) = (connection.pid, connection.who.uid);
             warn!(pid, uid, "queue refused, so its program runs unscheduled: {limit}");
+            self.note_refused(connection, Refused::Queue, limit.to_string());
         }
     }
 

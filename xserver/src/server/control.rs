@@ -9,7 +9,7 @@ use crate::list::encode;
 use crate::pages::Pages;
 use crate::peer;
 use policies::named;
-use protocol::control::{Policies, Reply, Request};
+use protocol::control::{EventKind, Policies, Reply, Request};
 use protocol::frame::Frame;
 use protocol::ids::Pid;
 use protocol::time::Time;
@@ -19,6 +19,9 @@ impl Server {
     /// Handles a request.
     pub(super) fn ask(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
         let now = crate::clock::now();
+        if self.events.has(number) {
+            return Err(End::Unexpected(frame.kind));
+        }
         connection.deadline = None;
         connection.asked_at = now;
         let request = serde_json::from_slice(&frame.payload);
@@ -36,12 +39,10 @@ impl Server {
                 self.answer(connection, &Reply::Config(configuration))
             }
             Ok(order @ (Request::Off | Request::On)) => {
-                self.core.set_on(order == Request::On);
-                info!(
-                    pid = connection.pid,
-                    "scheduling switched {}",
-                    if order == Request::On { "on" } else { "off" }
-                );
+                let on = order == Request::On;
+                self.core.set_on(on);
+                self.note(EventKind::Switched { by: Pid(connection.pid), on });
+                info!(pid = connection.pid, "scheduling switched {}", if on { "on" } else { "off" });
                 self.decide(now);
                 self.answer(connection, &Reply::Done)
             }
@@ -65,6 +66,8 @@ impl Server {
                     None => info!(pid, "policy set to {policy}"),
                     Some(device) => info!(pid, "policy of device {device} set to {policy}"),
                 }
+                let (by, device) = (Pid(pid), ruling.device);
+                self.note(EventKind::Policy { by, policy: Some(policy), device });
                 if self.core.reads_nice() {
                     self.read_nice();
                 }
@@ -74,12 +77,15 @@ impl Server {
             Ok(Request::ResetPolicy { device }) => {
                 info!(pid = connection.pid, device = device.0, "own policy of the device removed");
                 self.core.reset_policy(device);
+                let (by, device) = (Pid(connection.pid), Some(device));
+                self.note(EventKind::Policy { by, policy: None, device });
                 self.decide(now);
                 self.answer(connection, &Reply::Done)
             }
             Ok(Request::Hint { of, said }) => match self.core.hint(&connection.asker(), of, &said, now) {
                 Ok(()) => {
                     info!(pid = connection.pid, "hints for {of}: {said:?}");
+                    self.note_hints(connection, of, &said);
                     match connection.grant.administers {
                         true => self.decide(now),
                         // Many requests of ordinary users cost one decision.
@@ -112,16 +118,13 @@ impl Server {
             Ok(Request::Release { pid, queues }) => {
                 self.ask_attachment(number, connection, pid, Work::Release(queues))
             }
+            Ok(Request::Events { recent, follow }) => self.ask_events(number, connection, recent, follow),
             Ok(Request::Snapshot { pid }) => self.ask_attachment(number, connection, pid, Work::Snapshot),
             Err(error) => self.refuse(connection, &Refusal::Invalid(error)),
         }
     }
 
-    pub(super) fn refuse(&mut self, connection: &mut Connection, refusal: &Refusal) -> Result<(), End> {
-        self.answer(connection, &Reply::Error(refusal.to_string()))
-    }
-
-    fn answer(&mut self, connection: &mut Connection, reply: &Reply) -> Result<(), End> {
+    pub(super) fn answer(&mut self, connection: &mut Connection, reply: &Reply) -> Result<(), End> {
         self.send(connection, encode(reply).into())
     }
 
@@ -155,6 +158,7 @@ impl Server {
 
     pub(super) fn handle_attachments(&mut self) {
         for (number, reply) in self.attachments.handle_events(crate::clock::now()) {
+            self.note_attachment(number, &reply);
             self.reply_later(number, &reply);
         }
         // A suspended client must not keep others waiting.
@@ -178,6 +182,7 @@ fn is_for_administrators(request: &Request) -> bool {
         | Request::Policies
         | Request::Hint { .. }
         | Request::Expect
+        | Request::Events { .. }
         | Request::Hold { .. }
         | Request::Release { .. }
         | Request::Snapshot { .. } => false,

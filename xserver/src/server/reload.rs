@@ -6,7 +6,7 @@ use crate::configuration::Configuration;
 use crate::connection::Connection;
 use crate::error::Refusal;
 use policies::named;
-use protocol::control::{ConfigInForce, ConfigOrigin, Reply};
+use protocol::control::{ConfigInForce, ConfigOrigin, EventKind, Reply};
 use tracing::{info, warn};
 
 impl Server {
@@ -55,6 +55,8 @@ impl Server {
         let waiting = std::mem::take(&mut reload.waiting);
         let file = reload.file.display().to_string();
         let applied = read.and_then(|configuration| self.apply(configuration));
+        let error = applied.as_ref().err().map(|error| format!("{error:#}"));
+        self.note(EventKind::Reloaded { error });
         let reply = match applied {
             Ok(()) => {
                 info!(file, "configuration read again");
@@ -90,6 +92,7 @@ impl Server {
                 Ok(grant) if grant == connection.grant => {}
                 Ok(grant) => {
                     connection.grant = grant.clone();
+                    self.events.set_asker(*number, connection.asker());
                     if let Some(client) = connection.client() {
                         self.core.set_grant(client, grant);
                     }
