@@ -47,6 +47,8 @@ pub enum Cause {
     Protocol(String),
     /// A system call failed.
     System(io::Error),
+    /// Standard output cannot be written.
+    Output(io::Error),
 }
 
 impl fmt::Display for Failure {
@@ -62,6 +64,7 @@ impl fmt::Display for Failure {
             Cause::System(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return write!(f, "the xserver behind {path} belongs to another user");
             }
+            Cause::Output(error) => return write!(f, "cannot write to standard output: {error}"),
             _ => write!(f, "the xserver behind {path}")?,
         }
         if let Some(pid) = self.pid {
@@ -83,7 +86,7 @@ impl fmt::Display for Failure {
             Cause::Refused(why) => write!(f, " refused: {}", plain(why)),
             Cause::Protocol(why) => write!(f, " sent an invalid answer: {why}"),
             Cause::System(error) => write!(f, " cannot be reached: {error}"),
-            Cause::Absent => Ok(()),
+            Cause::Absent | Cause::Output(_) => Ok(()),
         }
     }
 }
@@ -209,17 +212,54 @@ impl Session {
         }
     }
 
+    /// Sends a request that has more than one reply. Waits at most 2 s for the first one, and for as long as it takes for the
+    /// others. Ends when `take` returns false.
+    ///
+    /// # Errors
+    /// Those of [`ask`]; the server closes the connection.
+    pub fn follow(
+        mut self,
+        request: &Request,
+        take: impl FnMut(Reply) -> io::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let result = self.receive_all(request, take);
+        Ok(result.map_err(|cause| Failure { path: self.path, pid: self.pid, limit: LIMIT, cause })?)
+    }
+
+    fn receive_all(
+        &mut self,
+        request: &Request,
+        mut take: impl FnMut(Reply) -> io::Result<bool>,
+    ) -> Result<(), Cause> {
+        let stream = self.connected()?;
+        send(&stream, request)?;
+        let mut decoder = Decoder::new(REPLY_LIMIT);
+        let mut until = Some(Instant::now() + LIMIT);
+        loop {
+            let reply = match receive(&stream, &mut decoder, until.take())? {
+                Reply::Error(why) => return Err(Cause::Refused(why)),
+                reply => reply,
+            };
+            if !take(reply).map_err(Cause::Output)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes the connection, or makes one.
+    fn connected(&mut self) -> Result<UnixStream, Cause> {
+        if let Some(stream) = self.stream.take() {
+            return Ok(stream);
+        }
+        self.pid = None;
+        let stream = connect_to(&self.path)?;
+        self.pid = check_peer(&stream, &self.path)?;
+        Ok(stream)
+    }
+
     fn exchange(&mut self, request: &Request, limit: Duration) -> Result<Reply, Cause> {
         let until = Instant::now() + limit;
-        let stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => {
-                self.pid = None;
-                let stream = connect_to(&self.path)?;
-                self.pid = check_peer(&stream, &self.path)?;
-                stream
-            }
-        };
+        let stream = self.connected()?;
         let reply = exchange(&stream, request, until)?;
         self.stream = Some(stream);
         Ok(reply)
@@ -261,15 +301,23 @@ fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
 }
 
 /// Sends one frame and receives one, before `until`.
-fn exchange(mut stream: &UnixStream, request: &Request, until: Instant) -> Result<Reply, Cause> {
-    let invalid = |why: String| Cause::Protocol(plain(&why));
+fn exchange(stream: &UnixStream, request: &Request, until: Instant) -> Result<Reply, Cause> {
+    send(stream, request)?;
+    receive(stream, &mut Decoder::new(REPLY_LIMIT), Some(until))
+}
+
+fn send(mut stream: &UnixStream, request: &Request) -> Result<(), Cause> {
     let payload = serde_json::to_vec(request).map_err(io::Error::from)?;
     match stream.write_all(&Frame::encode(REQUEST, &payload)) {
         // A server that accepts no more clients has sent its refusal and closed the connection already.
-        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
-        written => written?,
+        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(()),
+        written => Ok(written?),
     }
-    let mut decoder = Decoder::new(REPLY_LIMIT);
+}
+
+/// Receives one frame, before `until` if that is given.
+fn receive(mut stream: &UnixStream, decoder: &mut Decoder, until: Option<Instant>) -> Result<Reply, Cause> {
+    let invalid = |why: String| Cause::Protocol(plain(&why));
     let mut part = [0; 64 * 1024];
     loop {
         if let Some(frame) = decoder.next_frame().map_err(|error| invalid(error.to_string()))? {
@@ -282,11 +330,11 @@ fn exchange(mut stream: &UnixStream, request: &Request, until: Instant) -> Resul
             }
             return serde_json::from_slice(&frame.payload).map_err(|error| invalid(error.to_string()));
         }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
             return Err(Cause::Silent);
         }
-        stream.set_read_timeout(Some(left))?;
+        stream.set_read_timeout(left)?;
         match stream.read(&mut part) {
             Ok(0) => return Err(Cause::Closed),
             Ok(n) => decoder.push(&part[..n]),

@@ -3,7 +3,8 @@
 //! Modules
 //! * Server: `endpoint` (its socket), `ask` (requests and their replies), `server` (starts one), `daemon` (its
 //!   process environment).
-//! * Replies: `list`, `explain`, `policy`, `metrics`, `configuration`; `table` lays text out. `top` shows them live.
+//! * Replies: `list`, `explain`, `policy`, `metrics`, `configuration`, `events`; `table` lays text out. `top`
+//!   shows them live.
 //! * Programs: `run` (environment of a scheduled program), `trial` (can the library be loaded), `hint` and
 //!   `hint_options`.
 //! * Processes: `process` (facts from `/proc`), `foreign` (files as another process sees them), `queues`
@@ -18,11 +19,14 @@ mod daemon;
 mod doctor;
 mod endpoint;
 mod error;
+mod events;
 mod explain;
 mod foreign;
 mod hint;
 mod hint_options;
 mod hooks;
+#[cfg(test)]
+mod json_doc;
 mod list;
 mod metrics;
 mod output;
@@ -119,6 +123,14 @@ enum Command {
     /// the program's library knows of. If the output is no terminal, a table is printed for each interval, and exit
     /// code 1 says that the server does not answer; the view keeps asking. An open view counts as a use of the server.
     Top(top::TopArgs),
+    /// Show what happens: who comes and goes, runs or is suspended and why, policies, refusals
+    ///
+    /// One line for each event, with the local time of the server's clock. The server keeps the last 1024 events of all
+    /// programs. It notes when programs run and are suspended only while somebody follows, because that changes often, and
+    /// does not keep it. A line `dropped` says how many events are missing because this reader was too slow. You see the
+    /// events of your programs; administrators and observers see all. With --follow, the exit code is 1 when the server
+    /// ends.
+    Events(events::EventsArgs),
     /// Print the metrics of the server, or serve them to Prometheus
     ///
     /// In the text format of OpenMetrics, once or, with --listen, over HTTP at /metrics. docs/metrics.md describes each
@@ -294,6 +306,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args, &endpoint).map(ExitCode::from),
         Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
         Command::List { json } => done(list(&endpoint, json)),
+        Command::Events(args) => done(events::run(&args, &endpoint)),
         Command::Top(args) => done(top::run(&args, &endpoint)),
         Command::Metrics(args) => done(metrics::run(&args, &endpoint)),
         Command::Off => {

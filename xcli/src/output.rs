@@ -6,9 +6,15 @@ use std::io::{self, ErrorKind, Write as _, stderr};
 
 /// Writes to standard output. A reader that has closed the other end (`xcli list | head`) is not an error.
 pub fn print(text: &str) -> io::Result<()> {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(()),
+    print_on(text).map(drop)
+}
+
+/// Writes to standard output at once. Returns false if nobody reads any more.
+pub fn print_on(text: &str) -> io::Result<bool> {
+    let mut stdout = io::stdout();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true),
     }
 }
 

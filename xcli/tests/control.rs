@@ -4,11 +4,14 @@ mod common;
 
 use common::{TestDir, empty_list, finish};
 use protocol::bounds::{Cap, Priority, Timeslice, Utilization};
-use protocol::control::{HintUpdate, List, Policies, PolicyInForce, PolicyOrder, Reply, Request, Target};
+use protocol::control::{
+    EventKind, HintUpdate, List, Policies, PolicyInForce, PolicyOrder, Reply, Request, ServerEvent, Target,
+};
 use protocol::frame::Frame;
 use protocol::hint::Laxity;
 use protocol::ids::{DeviceId, Pid, QueueId};
 use protocol::message::REPLY;
+use protocol::time::Time;
 use std::io::Write as _;
 use std::num::NonZeroU64;
 use std::os::unix::fs::PermissionsExt;
@@ -330,4 +333,38 @@ fn explain_needs_a_target() {
     let (code, out, err) = finish(dir.xcli().args(["explain", "--pid", "17"]));
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.starts_with("xcli: process 17 is not connected to this server; `xcli doctor 17`"), "{err}");
+}
+
+#[test]
+fn events_are_lines_or_json() {
+    let dir = TestDir::new();
+    let event = ServerEvent {
+        time_us: 1_700_000_000_123_456,
+        at: Time(5),
+        kind: EventKind::Switched { by: Pid(7), on: true },
+    };
+    let events = vec![event.clone()];
+    let requests = dir.serve(move |_| Reply::Events(events.clone()));
+    let (code, out, err) = finish(dir.xcli().arg("events"));
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.ends_with(".123  switched   on: the policy decides, by 7\n"), "{out}");
+    let (code, out, _) = finish(dir.xcli().args(["events", "--json", "-n", "3"]));
+    assert_eq!((code, serde_json::from_str::<ServerEvent>(&out).unwrap()), (Some(0), event));
+    // This server closes the connection after the first reply.
+    let (code, out, err) = finish(dir.xcli().args(["events", "-f"]));
+    assert_eq!((code, out.lines().count()), (Some(1), 1), "{out}");
+    assert!(err.contains("closed the connection"), "{err}");
+    let asked = |recent, follow| Request::Events { recent, follow };
+    assert_eq!(*requests.lock().unwrap(), [asked(1024, false), asked(3, false), asked(10, true)]);
+}
+
+#[test]
+fn events_of_an_older_server_are_an_error() {
+    let dir = TestDir::new();
+    // Its answer to a request that it does not know.
+    let why = "invalid request: unknown variant `events`, expected one of `list`, `off` at line 1 column 9";
+    dir.serve(move |_| Reply::Error(why.to_owned()));
+    let (code, out, err) = finish(dir.xcli().arg("events"));
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert_eq!(err, "xcli: this server is older than this xcli, and tells no events\n");
 }

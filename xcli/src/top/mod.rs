@@ -13,6 +13,9 @@ mod rows;
 mod terminal;
 mod view;
 
+#[cfg(test)]
+pub(crate) use plain::tests::json as example_json;
+
 use crate::endpoint::Endpoint;
 use std::io::{self, IsTerminal as _};
 use std::num::NonZeroU64;

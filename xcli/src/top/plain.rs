@@ -5,11 +5,12 @@ use super::rows::{Row, State, only_held, rows};
 use crate::ask::Session;
 use crate::endpoint::Endpoint;
 use crate::list::server;
+use crate::output::print_on;
 use crate::suspend;
 use crate::table::{self, Line};
 use protocol::control::List;
 use serde::Serialize;
-use std::io::{self, ErrorKind, Write as _};
+use std::io;
 use std::thread;
 use std::time::Duration;
 
@@ -40,11 +41,8 @@ pub fn run(endpoint: &Endpoint, interval: Duration, count: u64, json: bool) -> a
             let gap = if index == 0 { "" } else { "\n" };
             format!("{gap}{}", text(&now, rows, &users, table::terminal_width(io::stdout())))
         };
-        let mut stdout = io::stdout();
-        match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-            // Nobody reads any more.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
-            written => written?,
+        if !print_on(&text)? {
+            return Ok(());
         }
         before = now;
     }
@@ -84,7 +82,7 @@ fn text(list: &List, mut rows: Vec<Row>, users: &Users, terminal: Option<usize>)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::rows::tests::two_lists;
     use super::*;
 
@@ -103,11 +101,15 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         assert_eq!(said, want);
     }
 
-    #[test]
-    fn interval_is_json() {
+    /// An interval in JSON.
+    pub(crate) fn json() -> serde_json::Value {
         let [before, now] = two_lists();
         let rows = rows(Some(&before), &now);
-        let said = serde_json::to_value(Interval { interval_s: 2.0, programs: &rows[1..2] }).unwrap();
+        serde_json::to_value(Interval { interval_s: 2.0, programs: &rows[1..2] }).unwrap()
+    }
+
+    #[test]
+    fn interval_is_json() {
         let want = serde_json::json!({
             "interval_s": 2.0,
             "programs": [{
@@ -122,7 +124,7 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
                 }]
             }]
         });
-        assert_eq!(said, want);
+        assert_eq!(json(), want);
     }
 
     #[test]
