@@ -21,6 +21,7 @@ pub mod faults;
 mod gpu;
 pub mod kernel;
 pub mod kfd_faults;
+mod plain_client;
 mod process;
 pub mod program;
 pub mod races;
@@ -32,6 +33,7 @@ mod tree;
 
 pub use daemon::{Daemon, HANG, until};
 pub use gpu::{Gpu, Mode, Run};
+pub use plain_client::PlainClient;
 pub use process::{Finished, Running, Stats};
 pub use runtime::{
     Installed, Runtime, Sanitized, arch, gpreempt_example, hip_major, linked_program, program,

@@ -1,36 +1,17 @@
 //! `xcli top` in a terminal (tmux) and without one, with the real server and clients that use no GPU.
 
 use std::fmt::Write as _;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
-use tests::{Daemon, product, until};
-
-/// A program with work; its end is the end of its input.
-struct Program(Child);
-
-impl Program {
-    fn start(server: &Daemon, name: &str, priority: i32) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plain-client"));
-        command.arg(server.socket()).arg(name).arg(priority.to_string()).stdin(Stdio::piped());
-        Self(command.spawn().expect("plain-client"))
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        // It may have been killed.
-        let _ = self.0.wait();
-    }
-}
+use tests::{Daemon, PlainClient, product, until};
 
 /// A server with an urgent program and one that it suspends.
-fn server() -> (Daemon, [Program; 2]) {
+fn server() -> (Daemon, [PlainClient; 2]) {
     let server = Daemon::start(&[]);
-    let programs = [Program::start(&server, "urgent", 5), Program::start(&server, "batch", 1)];
+    let programs = [PlainClient::start(&server, "urgent", 5), PlainClient::start(&server, "batch", 1)];
     until("both have queues", || {
         server.clients().iter().all(|client| client["queues"][0].is_object()).then_some(())
     });
@@ -229,7 +210,7 @@ fn programs_are_shown_and_changed_by_keys() {
 #[test]
 fn refusals_of_the_server_are_shown() {
     let server = Daemon::start(&[]);
-    let _program = Program::start(&server, "held", -256);
+    let _program = PlainClient::start(&server, "held", -256);
     until("it is connected", || client(&server, "held")["queues"][0].is_object().then_some(()));
     let terminal = Terminal::new(120, 24);
     terminal.top(&server, "", "");
@@ -252,7 +233,7 @@ fn view_waits_for_a_server_that_is_gone() {
     terminal.expect("no xserver runs");
     server.restart();
     terminal.expect("policy HPF, on");
-    let _program = Program::start(&server, "late", 1);
+    let _program = PlainClient::start(&server, "late", 1);
     terminal.expect("late");
     server.stop();
     terminal.expect("did not answer within 2 s");

@@ -41,6 +41,8 @@ pub enum Cause {
     Silent,
     /// The server closed the connection without an answer; it may be ending.
     Closed,
+    /// The server closed the connection after answers: it has ended, or other connections need the room.
+    Over,
     /// The server refused, for this reason.
     Refused(String),
     /// The answer does not follow the protocol, for this reason.
@@ -83,6 +85,9 @@ impl fmt::Display for Failure {
             }
             Cause::Silent => write!(f, " did not answer within {} s: is it stopped?", self.limit.as_secs()),
             Cause::Closed => f.write_str(" closed the connection without an answer"),
+            Cause::Over => {
+                f.write_str(" closed the connection: it has ended, or has made room for another xcli")
+            }
             Cause::Refused(why) => write!(f, " refused: {}", plain(why)),
             Cause::Protocol(why) => write!(f, " sent an invalid answer: {why}"),
             Cause::System(error) => write!(f, " cannot be reached: {error}"),
@@ -236,9 +241,11 @@ impl Session {
         let mut decoder = Decoder::new(REPLY_LIMIT);
         let mut until = Some(Instant::now() + LIMIT);
         loop {
-            let reply = match receive(&stream, &mut decoder, until.take())? {
-                Reply::Error(why) => return Err(Cause::Refused(why)),
-                reply => reply,
+            let is_first = until.is_some();
+            let reply = match receive(&stream, &mut decoder, until.take()) {
+                Err(Cause::Closed) if !is_first => return Err(Cause::Over),
+                Ok(Reply::Error(why)) => return Err(Cause::Refused(why)),
+                reply => reply?,
             };
             if !take(reply).map_err(Cause::Output)? {
                 return Ok(());

@@ -353,7 +353,7 @@ fn events_are_lines_or_json() {
     // This server closes the connection after the first reply.
     let (code, out, err) = finish(dir.xcli().args(["events", "-f"]));
     assert_eq!((code, out.lines().count()), (Some(1), 1), "{out}");
-    assert!(err.contains("closed the connection"), "{err}");
+    assert!(err.contains("closed the connection: it has ended"), "{err}");
     let asked = |recent, follow| Request::Events { recent, follow };
     assert_eq!(*requests.lock().unwrap(), [asked(1024, false), asked(3, false), asked(10, true)]);
 }
