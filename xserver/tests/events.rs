@@ -66,9 +66,14 @@ impl Reader {
 
     /// Reads until an event has come for which this is true.
     fn wait(&mut self, is_wanted: impl Fn(&EventKind) -> bool) -> EventKind {
+        self.read_to(is_wanted).pop().unwrap()
+    }
+
+    /// The same, with all events before it.
+    fn read_to(&mut self, is_wanted: impl Fn(&EventKind) -> bool) -> Vec<EventKind> {
         loop {
             if let Some(place) = self.come.iter().position(&is_wanted) {
-                return self.come.drain(..=place).next_back().unwrap();
+                return self.come.drain(..=place).collect();
             }
             self.come.extend(events(read_reply(&mut self.socket)).into_iter().map(|event| event.kind));
         }
@@ -127,6 +132,14 @@ fn followers_see_permissions_with_their_reasons() {
     let suspended = reader.wait(|kind| matches!(kind, EventKind::Suspended { .. }));
     let EventKind::Suspended { name, why, .. } = suspended else { panic!("{suspended:?}") };
     assert!(name == "low" && why.ends_with("has priority 9 > 1"), "{name}: {why}");
+    // Another reason alone is no event.
+    let mut higher = Client::with_queue(&server.path, "higher", 11);
+    higher.ready(0);
+    let come = reader.read_to(|kind| matches!(kind, EventKind::Suspended { name, .. } if name == "high"));
+    let is_of_low = |kind: &EventKind| matches!(kind, EventKind::Suspended { name, .. } if name == "low");
+    assert!(!come.iter().any(is_of_low), "{come:?}");
+    drop(higher);
+    reader.wait(|kind| matches!(kind, EventKind::Running { name, .. } if name == "high"));
     drop(high);
     reader.wait(|kind| matches!(kind, EventKind::Left { name, .. } if name == "high"));
     reader.wait(|kind| matches!(kind, EventKind::Running { name, .. } if name == "low"));

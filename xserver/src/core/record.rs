@@ -52,6 +52,9 @@ pub enum Change {
         pid: Pid,
         /// True if it may launch.
         run: bool,
+        /// True if that was different before, and not only the reason.
+        #[serde(skip)]
+        turned: bool,
         /// The reason; written as its text.
         #[serde(rename = "why", serialize_with = "text")]
         reason: Reason,
@@ -115,8 +118,9 @@ impl Recorded {
     pub fn decided(&mut self, gang: &Gang, permit: Permit) -> Option<Change> {
         let Permit { run, reason, .. } = permit;
         let before = self.permit.replace((run, reason));
-        let same = before.is_some_and(|(ran, before)| ran == run && is_alike(&before, &reason));
-        (!same).then_some(Change::Permission { client: gang.client, pid: gang.pid, run, reason })
+        let turned = before.is_none_or(|(ran, _)| ran != run);
+        let same = before.is_some_and(|(_, before)| !turned && is_alike(&before, &reason));
+        (!same).then_some(Change::Permission { client: gang.client, pid: gang.pid, run, turned, reason })
     }
 }
 

@@ -57,7 +57,8 @@ impl Server {
     /// Tells those who follow whose permission has changed.
     pub(super) fn tell_permissions(&mut self, records: &[Record]) {
         for record in records {
-            if let Change::Permission { client, pid, run, reason } = record.change {
+            // Why a suspended program stays so changes with each turn of others.
+            if let Change::Permission { client, pid, run, turned: true, reason } = record.change {
                 let core = &self.core;
                 self.events.tell(|asker| {
                     let (name, reason) = core.told(asker, client, reason)?;

@@ -93,8 +93,9 @@ fn guard_and_its_permissions_are_recorded() {
     fixture.pass(guard::PATIENCE + 2 * guard::STALL, |_| {});
     let records: Vec<_> = fixture.core.take_records().map(|record| record.change).collect();
     let low = (fixture.clients[0], Pid(100));
-    let permission = |run, reason| Change::Permission { client: low.0, pid: low.1, run, reason };
-    assert_eq!(records[..2], [Change::Guard { on: true }, permission(true, Reason::Guard)]);
+    let resumed =
+        Change::Permission { client: low.0, pid: low.1, run: true, turned: true, reason: Reason::Guard };
+    assert_eq!(records[..2], [Change::Guard { on: true }, resumed]);
     assert_eq!(records[2], Change::Guard { on: false });
     assert!(
         matches!(records[3], Change::Permission { client, run: false, reason: Reason::Outranked { .. }, .. } if client == low.0),
