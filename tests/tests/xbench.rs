@@ -158,8 +158,8 @@ fn the_way_between_programs_and_server_needs_no_device_and_loses_nothing() {
         assert_eq!(load[name], 0, "{load}");
     }
     let count = |name: &str| load[name].as_u64().unwrap();
-    // While the low client waits, each transition of the urgent one is asked for.
-    assert!(count("rounds") > 0 && count("notified") >= 2 * count("rounds"), "{load}");
+    // While the low client waits, each transition of the urgent one is asked for, unless the server has just seen it.
+    assert!(count("rounds") > 0 && count("notified") >= count("rounds"), "{load}");
     assert!(count("decisions") >= count("rounds") && count("transitions") >= 2 * count("rounds"), "{load}");
     assert!(figures["memory"]["resident_kib"].as_f64().unwrap() > 0.0, "{figures}");
     let judged = figures["figures"].as_array().unwrap().iter().map(|figure| figure["name"].as_str().unwrap());
