@@ -24,7 +24,7 @@ const INDEX: &str = "giveway: the metrics are at /metrics\n";
 /// The options of `xcli metrics`.
 #[derive(clap::Args)]
 pub struct MetricsArgs {
-    /// Serve the metrics over HTTP until xcli is stopped: 127.0.0.1:PORT, [::1]:PORT, or the absolute path of a Unix socket.
+    /// Serve the metrics over HTTP until xcli is stopped: 127.0.0.1:PORT (or another loopback address) or the absolute path of a Unix socket.
     /// Other addresses are refused. Port 0 stands for any free port, which a line on standard error names
     #[arg(long, value_name = "ADDRESS", value_parser = http::address)]
     listen: Option<Address>,

@@ -253,6 +253,7 @@ impl Server {
         // Threads started from here inherit precise timeouts; the default slack is 50 µs.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         thread_qos::request_early_wakeup(thread_qos::Role::Decides);
+        self.record_if_wanted();
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::clock::now();
@@ -322,22 +323,6 @@ impl Server {
         self.step = self.core.step(now);
         self.core.note_decision(now, crate::clock::now());
         self.record();
-    }
-
-    /// Hands the records of the core to the thread that writes them, and to people who follow.
-    fn record(&mut self) {
-        self.note_guard();
-        if !self.core.is_recording() {
-            return;
-        }
-        let records: Vec<_> = self.core.take_records().collect();
-        self.tell_permissions(&records);
-        if let Some(recording) = &mut self.recording
-            && !records.into_iter().all(|record| recording.write(record))
-        {
-            self.recording = None;
-            self.record_if_wanted();
-        }
     }
 
     /// Handles the end of the process of a connection.

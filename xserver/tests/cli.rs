@@ -386,8 +386,15 @@ fn service_manager_that_passes_nothing_usable_is_an_error() {
 fn log_has_one_json_object_a_line() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("s.sock");
-    let (mut child, _, mut stderr) = started(xserver(&socket).args(["--log-format", "json"]));
-    drop(Client::with_queue(&socket, "na\"me", 0));
+    let mut command = xserver(&socket);
+    command.args(["--log-format", "json"]).env("XSCHED_LOG_LEVEL", "debug");
+    let (mut child, _, mut stderr) = started(&mut command);
+    let (mut low, mut high) =
+        (Client::with_queue(&socket, "na\"me", 0), Client::with_queue(&socket, "high", 7));
+    low.ready(0);
+    high.ready(0);
+    wait_for("the lower client is suspended", || !low.runs() && high.runs());
+    drop((low, high));
     wait_for("the client is gone", || match ask(&socket, &Request::List) {
         Reply::List(list) => list.clients.is_empty(),
         other => panic!("{other:?}"),
@@ -404,5 +411,8 @@ fn log_has_one_json_object_a_line() {
         (&"INFO".into(), &"na\"me".into()),
         "{rest}"
     );
+    let decided = lines.iter().find(|line| line["fields"]["run"] == false).unwrap();
+    assert_eq!((&decided["level"], &decided["fields"]["message"]), (&"DEBUG".into(), &"decision".into()));
+    assert!(decided["fields"]["why"].as_str().unwrap().contains("priority 7 > 0"), "{rest}");
     assert!(connected["fields"]["pid"].is_u64() && connected["timestamp"].is_string(), "{rest}");
 }

@@ -11,6 +11,7 @@ use protocol::control::{EVENTS, EventKind, HintUpdate, Refused, Reply, Target};
 use protocol::ids::Pid;
 use protocol::outside::{Fates, SuspendStatus};
 use protocol::time::Time;
+use tracing::debug;
 
 impl Server {
     /// Handles a request for events.
@@ -44,9 +45,27 @@ impl Server {
         }
     }
 
+    /// Hands the records of the core to the thread that writes them, to the log, and to people who follow.
+    pub(super) fn record(&mut self) {
+        self.note_guard();
+        if !self.core.is_recording() {
+            return;
+        }
+        let records: Vec<_> = self.core.take_records().collect();
+        records.iter().for_each(log_decision);
+        self.tell_permissions(&records);
+        if let Some(recording) = &mut self.recording
+            && !records.into_iter().all(|record| recording.write(record))
+        {
+            self.recording = None;
+            self.record_if_wanted();
+        }
+    }
+
     /// Lets the core collect records while somebody wants them.
     pub(super) fn record_if_wanted(&mut self) {
-        let wanted = self.recording.is_some() || self.events.are_followed();
+        let is_logged = tracing::enabled!(tracing::Level::DEBUG);
+        let wanted = self.recording.is_some() || self.events.are_followed() || is_logged;
         match (wanted, self.core.is_recording()) {
             (true, false) => self.core.start_recording_changes(),
             (false, true) => self.core.stop_recording(),
@@ -180,5 +199,12 @@ fn permission(pid: Pid, name: &str, run: bool, why: String) -> EventKind {
     match run {
         true => EventKind::Running { pid, name, why },
         false => EventKind::Suspended { pid, name, why },
+    }
+}
+
+/// Logs a changed permission with its reason. Other records are in the file of decisions only.
+fn log_decision(record: &Record) {
+    if let Change::Permission { pid, run, ref reason, .. } = record.change {
+        debug!(pid = pid.0, run, why = policies::explain(reason), "decision");
     }
 }
