@@ -478,13 +478,22 @@ fn check_no_event_is_lost(settings: &[Setting], queues: Gangs) -> usize {
 
 #[test]
 fn no_event_is_lost_under_other_policies() {
+    // Policies that decide the same have the same model. The test above checks the first ones.
+    let default = |queues: Gangs| (queues.clone(), Handshake::new(queues, Order::Real).decisions);
+    let mut checked: Vec<_> = [two(), gang(), chain()].map(default).into();
     for policy in without_memory() {
         for queues in [two(), gang(), chain()] {
             for setting in hinted(&Setting::plain(policy, &queues)) {
-                check_no_event_is_lost(&[setting], queues.clone());
+                let settings = [setting];
+                let decisions = Handshake::under(&settings, queues.clone(), Order::Real).decisions;
+                if !checked.contains(&(queues.clone(), decisions.clone())) {
+                    check_no_event_is_lost(&settings, queues.clone());
+                    checked.push((queues.clone(), decisions));
+                }
             }
         }
     }
+    println!("{} models", checked.len());
 }
 
 /// Returns each policy without memory with another one.
