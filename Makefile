@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
-	check-exports demo demo-faults kfd-faults kfd-soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
+	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist clean
 
 # What hipcc compiles examples for.
@@ -162,6 +162,10 @@ example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so, wha
 # `make demo-faults ARGS="--server-faults 200"`: so many faults of the server in a random order, with the numbers in the last line.
 demo-faults: build ## Kill and stop the server and the programs under it, and check that the others go on
 	@$${CARGO_TARGET_DIR:-target}/release/demo-faults $(ARGS)
+
+# `make soak ARGS="--each 1000"`, `make soak ARGS="--each 20 server"`: the kinds with this in their names.
+soak: build ## Inject faults of 21 kinds, 50 times each, under two programs, 30 minutes; last line "N passed, N failed"
+	@$${CARGO_TARGET_DIR:-target}/release/soak $(ARGS)
 
 # `make kfd-faults ARGS="SIGKILL, debug-trap"`: the cases with this in their names.
 kfd-faults: build ## Inject faults while a program's queues are evicted; last line "N passed, N failed"

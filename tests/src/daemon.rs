@@ -44,18 +44,26 @@ pub(crate) fn spawn(
 ) -> Result<Child, String> {
     let mut words = vec!["HPF"];
     words.extend(parameters.iter().flat_map(|parameter| ["--set", *parameter]));
-    spawn_with(socket, &words, env, stderr)
+    spawn_with(&[], socket, &words, env, stderr)
 }
 
-/// Starts `xserver` with these arguments.
-fn spawn_with(
+/// Starts `xserver` with these arguments, behind a program that becomes it if there are words for one.
+pub(crate) fn spawn_with(
+    before: &[&str],
     socket: &Path,
     arguments: &[&str],
     env: &[(&str, &str)],
     stderr: Stdio,
 ) -> Result<Child, String> {
     let server = product("xserver")?;
-    let mut command = kernel::command(&server);
+    let mut command = match before {
+        [] => kernel::command(&server),
+        [first, rest @ ..] => {
+            let mut command = kernel::command(first);
+            command.args(rest).arg(&server);
+            command
+        }
+    };
     // What it is told is the test's choice, not that of the shell around it.
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"XSCHED_")) {
         command.env_remove(name);
@@ -109,7 +117,7 @@ impl Daemon {
     /// A server for all users that answers.
     fn answering_all(socket: &Path, file: &Path) -> Child {
         let file = file.to_str().expect("a plain name");
-        let child = spawn_with(socket, &["--system", "--config", file], &[], Stdio::null());
+        let child = spawn_with(&[], socket, &["--system", "--config", file], &[], Stdio::null());
         let child = child.unwrap_or_else(|reason| panic!("{reason}"));
         until("the server answers", || UnixStream::connect(socket).is_ok().then_some(()));
         child

@@ -13,6 +13,7 @@
 
 pub(crate) mod log;
 pub mod many;
+pub mod soak;
 pub(crate) mod stage;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! machine that has time for it; here a stall only may not be one that lasts until somebody ends it.
 
 use std::time::Duration;
+use tests::faults::soak::Plan;
 
 #[test]
 fn programs_survive_faults() {
@@ -18,4 +19,18 @@ fn programs_survive_faults_in_a_row() {
     let right = tests::faults::many::run(5, 1, Duration::from_secs(15), |line| lines.push(line.to_owned()));
     assert!(right, "{}", lines.join("\n"));
     assert!(lines.last().is_some_and(|line| line.starts_with("5 faults (")), "{lines:?}");
+}
+
+/// Faults of two kinds of `make soak`: one at the server, one by another client.
+#[test]
+fn programs_survive_other_kinds_of_faults() {
+    for part in ["second server", "wrong versions"] {
+        let plan = Plan { each: 1, seed: 1, part: part.to_owned(), longest_gap: Duration::from_secs(15) };
+        let mut lines = Vec::new();
+        let right = tests::faults::soak::run(&plan, |line| lines.push(line.to_owned()));
+        // The low program is not always suspended when the only fault comes.
+        let is_done =
+            lines.iter().any(|line| line.contains("1 faults") && line.contains("2 of 2 digests right"));
+        assert!(right || is_done, "{}", lines.join("\n"));
+    }
 }

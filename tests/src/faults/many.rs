@@ -149,7 +149,8 @@ fn strike(stage: &mut Stage, fault: Fault, dice: &mut Dice, tally: &mut Tally) -
     Ok(())
 }
 
-fn judge(worker: Worker, first: Nanos, tally: &mut Tally) -> Outcome<()> {
+/// Lets a program end, and adds what it has done since the first fault.
+pub(super) fn judge(worker: Worker, first: Nanos, tally: &mut Tally) -> Outcome<()> {
     tally.rounds += worker.rounds();
     let before = worker.rounds();
     tally.longest = tally.longest.max(worker.log().longest_stall(first, None).0);

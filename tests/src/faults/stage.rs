@@ -55,11 +55,25 @@ pub fn await_some<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> Outcome
 #[derive(Debug)]
 pub struct Server(Child);
 
+/// The configuration of a server for all users: root does everything.
+const CONFIGURATION: &str = "[policy]\nname = \"HPF\"\n";
+
 impl Server {
     pub(crate) fn start(folder: &Path, socket: &Path) -> Result<Self, String> {
-        let said = File::options().create(true).append(true).open(folder.join("xserver.log"));
-        let said = said.map_err(|error| format!("cannot write a log: {error}"))?;
-        daemon::spawn(socket, &[], &[], said.into()).map(Self)
+        daemon::spawn(socket, &[], &[], Self::log(folder)?.into()).map(Self)
+    }
+
+    /// Starts one for all users with the configuration file of the folder, behind a program that becomes it if there are words
+    /// for one.
+    fn start_shared(before: &[&str], folder: &Path, socket: &Path) -> Result<Self, String> {
+        let file = folder.join("giveway.toml").display().to_string();
+        let arguments = ["--system", "--config", &file];
+        daemon::spawn_with(before, socket, &arguments, &[], Self::log(folder)?.into()).map(Self)
+    }
+
+    fn log(folder: &Path) -> Result<File, String> {
+        let log = File::options().create(true).append(true).open(folder.join("xserver.log"));
+        log.map_err(|error| format!("cannot write a log: {error}"))
     }
 
     /// Starts another one in the place of this one, which was told to end. Its socket is free once it has ended, which its
@@ -197,6 +211,8 @@ impl Worker {
 /// A client as `xcli list` shows it.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
+    /// The number of its connection.
+    pub client: u64,
     /// Its process.
     pub pid: u64,
     /// True if it counts as stopped.
@@ -220,6 +236,8 @@ pub struct Stage {
     pub server: Server,
     /// The longest that a program may wait in vain after a fault.
     pub longest_stall: Duration,
+    /// True if the server is one for all users.
+    shared: bool,
     socket: PathBuf,
     folder: TempDir,
 }
@@ -227,19 +245,30 @@ pub struct Stage {
 impl Stage {
     /// Starts all three, and waits until both programs have completed something.
     pub fn start(gpu: &Gpu, longest_stall: Duration) -> Outcome<Self> {
-        Self::begin(gpu, longest_stall, None)
+        Self::begin(gpu, longest_stall, None, false)
     }
 
     /// The same for programs that may run for so long.
     pub fn start_for(gpu: &Gpu, longest_stall: Duration, limit: Duration) -> Outcome<Self> {
-        Self::begin(gpu, longest_stall, Some(limit))
+        Self::begin(gpu, longest_stall, Some(limit), false)
     }
 
-    fn begin(gpu: &Gpu, longest_stall: Duration, limit: Option<Duration>) -> Outcome<Self> {
+    /// The same with a server for all users.
+    pub fn start_shared(gpu: &Gpu, longest_stall: Duration, limit: Duration) -> Outcome<Self> {
+        Self::begin(gpu, longest_stall, Some(limit), true)
+    }
+
+    fn begin(gpu: &Gpu, longest_stall: Duration, limit: Option<Duration>, shared: bool) -> Outcome<Self> {
         let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
         let socket = folder.path().join("xserver.sock");
-        let server = Server::start(folder.path(), &socket)?;
-        let mut stage = Self { urgent: None, low: None, server, longest_stall, socket, folder };
+        let server = if shared {
+            let written = std::fs::write(folder.path().join("giveway.toml"), CONFIGURATION);
+            written.map_err(|error| format!("cannot write the configuration: {error}"))?;
+            Server::start_shared(&[], folder.path(), &socket)?
+        } else {
+            Server::start(folder.path(), &socket)?
+        };
+        let mut stage = Self { urgent: None, low: None, server, longest_stall, shared, socket, folder };
         await_some("xserver did not answer", || stage.list()).map_err(|trouble| stage.explain(trouble))?;
         let start = |name, priority| {
             Worker::start(gpu, (stage.folder.path(), &stage.socket), (name, priority), limit)
@@ -252,7 +281,27 @@ impl Stage {
 
     /// A new server on the same socket.
     pub fn start_server(&mut self) -> Outcome<()> {
-        self.server.replace(self.folder.path(), &self.socket)
+        if !self.shared {
+            return self.server.replace(self.folder.path(), &self.socket);
+        }
+        await_some("the former xserver did not end", || self.server.has_ended().then_some(()))?;
+        self.server = self.another_server(&[])?;
+        Ok(())
+    }
+
+    /// Another server for all users on the same socket, behind a program that becomes it if there are words for one.
+    pub fn another_server(&self, before: &[&str]) -> Outcome<Server> {
+        Ok(Server::start_shared(before, self.folder.path(), &self.socket)?)
+    }
+
+    /// The socket of the server.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The configuration file of a server for all users.
+    pub fn configuration(&self) -> PathBuf {
+        self.folder.path().join("giveway.toml")
     }
 
     /// The urgent program, in a case that has not ended it.
@@ -329,6 +378,7 @@ impl Stage {
 fn seen(client: &Value) -> Option<Seen> {
     let queues = client["queues"].as_array()?;
     Some(Seen {
+        client: client["client"].as_u64()?,
         pid: client["pid"].as_u64()?,
         yielded: client["yielded"].as_bool()?,
         fresh: client["fresh"].as_bool()?,
