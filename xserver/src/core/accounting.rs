@@ -6,7 +6,7 @@ use super::tally::{Sums, class};
 use super::{Core, gangs};
 use protocol::bounds::Priority;
 use protocol::ids::ClientId;
-use protocol::status::{Activity, QueueStatus};
+use protocol::status::{Activity, Counts, QueueStatus};
 use protocol::time::Time;
 use protocol::totals::Totals;
 
@@ -34,6 +34,27 @@ impl<P: ClientPage> ClientState<P> {
 }
 
 impl<P: ClientPage> Core<P> {
+    /// The name of a client, the last reported counters of its queues, and its number of completed commands.
+    pub fn totals(&self, client: ClientId) -> Option<(&str, Counts, u64)> {
+        let state = &self.clients[self.find(client)?];
+        let mut all = Counts::default();
+        for slot in &state.slots {
+            let counts = state.page.counts(slot.index);
+            for (sum, count) in [
+                (&mut all.pending, counts.pending),
+                (&mut all.in_flight, counts.in_flight),
+                (&mut all.direct, counts.direct),
+                (&mut all.deferred, counts.deferred),
+                (&mut all.suspensions, counts.suspensions),
+                (&mut all.suspended_ns, counts.suspended_ns),
+            ] {
+                // The counters are untrusted.
+                *sum = sum.saturating_add(count);
+            }
+        }
+        Some((&state.name, all, state.page.completed()))
+    }
+
     /// What has been counted up to now. The numbers of the clients are as recent as their reports.
     pub fn totals_at(&mut self, now: Time) -> Totals {
         for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {

@@ -62,7 +62,7 @@ use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, HEARTBEAT};
-use protocol::status::{Counts, Gang, Queues, Status, StatusError};
+use protocol::status::{Gang, Queues, Status, StatusError};
 use protocol::time::Time;
 use record::Recorder;
 pub use record::{Change, Record};
@@ -198,27 +198,6 @@ impl<P: ClientPage> Core<P> {
             recorder.note(Change::Join { client, pid });
         }
         client
-    }
-
-    /// The name of a client, the last reported counters of its queues, and its number of completed commands.
-    pub fn totals(&self, client: ClientId) -> Option<(&str, Counts, u64)> {
-        let state = &self.clients[self.find(client)?];
-        let mut all = Counts::default();
-        for slot in &state.slots {
-            let counts = state.page.counts(slot.index);
-            for (sum, count) in [
-                (&mut all.pending, counts.pending),
-                (&mut all.in_flight, counts.in_flight),
-                (&mut all.direct, counts.direct),
-                (&mut all.deferred, counts.deferred),
-                (&mut all.suspensions, counts.suspensions),
-                (&mut all.suspended_ns, counts.suspended_ns),
-            ] {
-                // The counters are untrusted.
-                *sum = sum.saturating_add(count);
-            }
-        }
-        Some((&state.name, all, state.page.completed()))
     }
 
     /// Notes that a client has notified the server. The next step reads its page.
