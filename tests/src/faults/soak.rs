@@ -2,11 +2,11 @@
 //! clients do. After each, both programs go on. At the end their memory says that no command was lost, repeated or
 //! reordered, and their logs say how long they went without a round.
 
+mod bed;
 mod guests;
 mod server;
 mod wire;
 
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::log::{Nanos, now};
@@ -15,6 +15,7 @@ use super::stage::{Outcome, Stage, Trouble, Worker, await_some};
 use super::{GOES_ON, many, missing};
 use crate::Gpu;
 use crate::dice::Dice;
+use bed::Bed;
 
 /// How long a fault with all that belongs to it may take before the run counts as hung.
 const ONE_FAULT: Duration = Duration::from_secs(60);
@@ -60,15 +61,6 @@ const KINDS: &[Kind] = &[
     Kind { name: "wrong versions", guilty: Guilty::Guest, strike: wire::wrong_versions },
     Kind { name: "scribbled page", guilty: Guilty::Guest, strike: wire::scribbled_page },
 ];
-
-/// What a fault can use.
-struct Bed<'a> {
-    stage: Stage,
-    gpu: &'a Gpu,
-    dice: Dice,
-    /// Connections that were left open.
-    open: Vec<UnixStream>,
-}
 
 /// What is to happen.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 
-use super::Bed;
+use super::bed::Bed;
 use crate::faults::stage::{Outcome, Stage, Trouble, await_some};
 use crate::{Mode, Run, Running, product};
 

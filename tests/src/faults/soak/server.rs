@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use super::Bed;
+use super::bed::Bed;
 use crate::faults::stage::{Outcome, Stage, Trouble, await_some};
 use crate::product;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use super::Bed;
+use super::bed::Bed;
 use crate::faults::stage::{Outcome, Trouble};
 
 /// The version of the protocol.
