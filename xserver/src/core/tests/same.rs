@@ -150,7 +150,9 @@ impl Player {
     }
 
     fn play(&mut self, event: &Event) {
-        let now = self.fixture.now();
+        // Time never stands still: a queue that turns ready and idle again has another idle time.
+        let now = Time(self.fixture.now().0 + 1);
+        self.fixture.world.now.set(now.0);
         let queue = |slot: usize| QueueId(slot as u64 + 1);
         match *event {
             Event::Flip(client, slot) => {
