@@ -33,6 +33,16 @@ pub struct Status {
     pub effective: u64,
 }
 
+/// Reads the name of a process. It can hold any characters.
+///
+/// # Errors
+/// There is no such process, or `/proc` hides it.
+pub fn name(pid: u32) -> io::Result<String> {
+    let name = fs::read(format!("/proc/{pid}/comm"))?;
+    // The kernel cuts a name at 15 bytes, possibly inside a character.
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
+}
+
 /// Returns true if there is a process with this pid, even if `/proc` hides it: signal 0 tells.
 pub fn exists(pid: u32) -> bool {
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else { return false };

@@ -3,7 +3,6 @@
 
 use crate::error::Error;
 use host::process::Status;
-use std::fs;
 
 /// Reads the name of a process. It can hold control characters: make it [plain](crate::table::plain) for a
 /// terminal.
@@ -11,9 +10,7 @@ use std::fs;
 /// # Errors
 /// There is no such process, or `/proc` hides it.
 pub fn name(pid: u32) -> Result<String, Error> {
-    let name = fs::read(format!("/proc/{pid}/comm")).map_err(|_| unseen(pid))?;
-    // The kernel cuts a name at 15 bytes, possibly inside a character.
-    Ok(String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned())
+    host::process::name(pid).map_err(|_| unseen(pid))
 }
 
 /// Reads the status of a process.

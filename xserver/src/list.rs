@@ -91,7 +91,7 @@ impl Answer<'_> {
         if partial {
             policies.iter_mut().for_each(|policy| policy.counted.clear());
         }
-        let is_client = |pid| core.pages().any(|(_, pages)| pages.pid().0 == pid);
+        let is_client = |pid| core.pages().any(|(_, pages)| pages.pid() == pid);
         let server = Server {
             pid: Pid(std::process::id()),
             now,

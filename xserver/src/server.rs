@@ -254,6 +254,9 @@ impl Server {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         thread_qos::request_early_wakeup(thread_qos::Role::Decides);
         self.record_if_wanted();
+        if let Err(error) = self.outsiders.start() {
+            warn!(%error, "cannot look for programs that are not scheduled");
+        }
         let mut events = Vec::with_capacity(EVENTS);
         while !self.stopping {
             let now = crate::clock::now();

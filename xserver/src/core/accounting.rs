@@ -6,19 +6,18 @@ use super::tally::{Sums, class};
 use super::{Core, gangs};
 use protocol::bounds::Priority;
 use protocol::ids::ClientId;
-use protocol::status::{Activity, Counts, QueueStatus};
+use protocol::status::{Counts, QueueStatus};
 use protocol::time::Time;
 use protocol::totals::Totals;
 
 impl<P: ClientPage> ClientState<P> {
-    /// Notes that its permission has changed.
-    pub(super) fn note_turn(&mut self, ran: bool, totals: &mut Totals, now: Time) {
-        let runs = self.permit.run;
-        if ran == runs {
-            return;
+    /// Counts a suspension or its end, if the permission is another one than before. `works`: it has work.
+    pub(super) fn count_turn(&mut self, ran: bool, works: bool, totals: &mut Totals, now: Time) {
+        match (ran, self.permit.run) {
+            (true, false) if works => self.tally.suspend(self.in_force, &self.page, totals, now),
+            (false, true) => self.tally.resume(&self.page, totals, now),
+            _ => {}
         }
-        let works = self.slots.iter().any(|slot| matches!(slot.activity, Activity::Ready { .. }));
-        self.tally.turn((runs, works, self.in_force), &self.page, totals, now);
     }
 
     /// Counts its commands and work that are not counted yet.

@@ -4,7 +4,7 @@ use super::client_page::ClientPage;
 use super::fault::Fault;
 use super::guard::{PATIENCE, Progress};
 use super::record::Recorded;
-use super::tally::{Tally, Times};
+use super::tally::{Allowance, Tally, Times};
 use super::waiting::{Seen, Sums};
 use crate::access::Grant;
 use protocol::bounds::Priority;
@@ -104,6 +104,7 @@ pub(super) struct ClientState<P> {
     pub recorded: Recorded,
     pub waiting: Sums,
     pub tally: Tally,
+    pub allowance: Allowance,
 }
 
 impl Slot {
@@ -151,6 +152,7 @@ impl<P: ClientPage> ClientState<P> {
             recorded: Recorded::default(),
             waiting: Sums::default(),
             tally: Tally::default(),
+            allowance: Allowance::default(),
         }
     }
 
@@ -334,7 +336,7 @@ impl<P: ClientPage> ClientState<P> {
                     }
                 };
                 changed = true;
-                slot.times.turn(slot.activity, self.permit.run, now);
+                slot.times.turn(slot.activity, &self.allowance, now);
                 if let (Activity::Ready { since }, true) = (slot.activity, reports && was_idle) {
                     let turned = &mut self.tally.turned;
                     *turned = Some(turned.map_or(since, |other| other.min(since)));
@@ -399,9 +401,7 @@ impl<P: ClientPage> ClientState<P> {
     pub fn permit(&mut self, permit: Permit, bystanders: usize, now: Time) -> bool {
         if self.since.is_none() || self.permit.run != permit.run {
             self.since = Some(now);
-            for slot in &mut self.slots {
-                slot.times.permit(permit.run, now);
-            }
+            self.allowance.turn(permit.run, now);
         }
         self.permit = permit;
         // The level is 1 to 3.

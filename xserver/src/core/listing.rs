@@ -114,7 +114,11 @@ impl<P: ClientPage> Core<P> {
                             PreemptLevel::Block => PreemptLevel::Block,
                             _ => state.in_force,
                         };
-                        let times = slot.times.show(state.page.worked_ns(slot.index), self.waiting_added);
+                        let times = slot.times.show(
+                            &state.allowance,
+                            state.page.worked_ns(slot.index),
+                            self.waiting_added,
+                        );
                         Queue {
                             status,
                             in_force,

@@ -555,7 +555,7 @@ impl<P: ClientPage> Core<P> {
             let running = contests.map(|contest| self.contests[contest].running).max();
             let ran = state.permit.run;
             state.to_wake |= state.permit(permit, running.unwrap_or(0).saturating_sub(1), now);
-            state.note_turn(ran, &mut self.sums.totals, now);
+            state.count_turn(ran, unit.working, &mut self.sums.totals, now);
         }
         // A wake-up takes time, so all permissions are stored first.
         for state in self.clients.iter_mut().filter(|state| state.to_wake) {

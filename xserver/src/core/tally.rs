@@ -13,15 +13,42 @@ use std::collections::BTreeMap;
 /// A client cannot have completed more commands than one in so many nanoseconds.
 const FASTEST_COMMAND: u64 = 100;
 
+/// For how long a client was permitted to run. One for all its queues, so that a changed permission costs the same however
+/// many it has.
+#[derive(Debug, Default)]
+pub(super) struct Allowance {
+    /// The time up to the last change.
+    ns: u64,
+    /// The time of that change.
+    at: Time,
+    runs: bool,
+}
+
+impl Allowance {
+    /// Notes that the client may run from now on, or no longer.
+    pub fn turn(&mut self, runs: bool, now: Time) {
+        (self.ns, self.at, self.runs) = (self.until(now), now, runs);
+    }
+
+    /// Returns the time for which it was permitted to run up to a time, which lies behind the change before the last one.
+    fn until(&self, time: Time) -> u64 {
+        match (self.runs, time < self.at) {
+            (true, false) => self.ns + nanos(self.at, time),
+            (false, true) => self.ns.saturating_sub(nanos(time, self.at)),
+            (true, true) | (false, false) => self.ns,
+        }
+    }
+}
+
 /// The times of a queue.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     ready_ns: u64,
     running_ns: u64,
-    /// The time up to which these count.
+    /// The time since which it has work, and the allowance of its client then.
+    ready: Option<(Time, u64)>,
+    /// The time up to which the times above count.
     until: Time,
-    ready: bool,
-    runs: bool,
     /// The time at which the server learnt of it; none before the first state.
     since: Option<Time>,
     /// The part of the device's work for it that is in [`Totals::work`].
@@ -29,41 +56,37 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Notes what the queue does and since when. `runs` is true if its process may launch.
-    pub fn turn(&mut self, activity: Activity, runs: bool, now: Time) {
-        if self.since.is_none() {
-            (self.since, self.until, self.runs) = (Some(now), now, runs);
-        }
-        let (ready, since) = match activity {
-            Activity::Ready { since } => (true, Some(since)),
-            Activity::Idle { since } => (false, since),
+    /// Notes what the queue does and since when.
+    pub fn turn(&mut self, activity: Activity, allowance: &Allowance, now: Time) {
+        let since = *self.since.get_or_insert(now);
+        let (ready, at) = match activity {
+            Activity::Ready { since } => (true, since),
+            Activity::Idle { since } => (false, since.unwrap_or(now)),
         };
         // The time comes from another process.
-        self.pass(since.unwrap_or(now).min(now));
-        self.ready = ready;
-        self.pass(now);
+        let at = at.clamp(self.until.max(since).min(now), now);
+        if let Some(before) = self.ready.take() {
+            let (ready_ns, running_ns) = Self::passed(before, allowance, at);
+            self.ready_ns += ready_ns;
+            self.running_ns += running_ns;
+        }
+        self.ready = ready.then(|| (at, allowance.until(at)));
+        self.until = at;
     }
 
-    /// Notes if its process may launch.
-    pub fn permit(&mut self, runs: bool, now: Time) {
-        self.pass(now);
-        self.runs = runs;
-    }
-
-    fn pass(&mut self, until: Time) {
-        let span = nanos(self.until, until);
-        self.ready_ns += if self.ready { span } else { 0 };
-        self.running_ns += if self.ready && self.runs { span } else { 0 };
-        self.until = self.until.max(until);
+    /// The time for which a queue had work, and the part of it in which its client was permitted to run.
+    fn passed((since, allowed): (Time, u64), allowance: &Allowance, now: Time) -> (u64, u64) {
+        let ready_ns = nanos(since, now);
+        (ready_ns, allowance.until(now).saturating_sub(allowed).min(ready_ns))
     }
 
     /// Returns the times up to now, with what the client says about the device's work.
-    pub fn show(&self, worked_ns: u64, now: Time) -> QueueTimes {
-        let span = if self.ready { nanos(self.until, now) } else { 0 };
-        let running = if self.runs { span } else { 0 };
+    pub fn show(&self, allowance: &Allowance, worked_ns: u64, now: Time) -> QueueTimes {
+        let (ready_ns, running_ns) =
+            self.ready.map(|ready| Self::passed(ready, allowance, now)).unwrap_or_default();
         QueueTimes {
-            ready_ns: self.ready_ns + span,
-            running_ns: self.running_ns + running,
+            ready_ns: self.ready_ns + ready_ns,
+            running_ns: self.running_ns + running_ns,
             worked_ns: self.believed(worked_ns, now),
         }
     }
@@ -90,27 +113,21 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Notes that a client may run now or no longer, if it has work, and the level at which it is suspended.
-    pub fn turn(
-        &mut self,
-        state: (bool, bool, PreemptLevel),
-        page: &impl ClientPage,
-        totals: &mut Totals,
-        now: Time,
-    ) {
-        let (runs, works, level) = state;
-        if runs {
-            let Some((since, evictions)) = self.suspended.take() else { return };
-            totals.suspensions.add(now.since(since));
-            let preemption = page.preemption();
-            if let Some(stood_at) = preemption.stood_at.filter(|_| preemption.holds > evictions) {
-                totals.evictions.add(Time(stood_at).clamp(since, now).since(since));
-            }
-        } else if works {
-            self.suspended = Some((now, page.preemption().holds));
-            self.preemptions += 1;
-            let level = usize::try_from(level.number()).unwrap_or(1).clamp(1, 3);
-            totals.preemptions[level - 1] += 1;
+    /// Notes that a client with work is suspended at this level.
+    pub fn suspend(&mut self, level: PreemptLevel, page: &impl ClientPage, totals: &mut Totals, now: Time) {
+        self.suspended = Some((now, page.preemption().holds));
+        self.preemptions += 1;
+        let level = usize::try_from(level.number()).unwrap_or(1).clamp(1, 3);
+        totals.preemptions[level - 1] += 1;
+    }
+
+    /// Notes that a client may run again.
+    pub fn resume(&mut self, page: &impl ClientPage, totals: &mut Totals, now: Time) {
+        let Some((since, evictions)) = self.suspended.take() else { return };
+        totals.suspensions.add(now.since(since));
+        let preemption = page.preemption();
+        if let Some(stood_at) = preemption.stood_at.filter(|_| preemption.holds > evictions) {
+            totals.evictions.add(Time(stood_at).clamp(since, now).since(since));
         }
     }
 }
@@ -182,25 +199,47 @@ mod tests {
 
     #[test]
     fn times_of_a_queue_follow_its_states() {
-        let mut times = Times::default();
-        times.turn(Activity::Idle { since: None }, true, Time(100));
-        times.turn(Activity::Ready { since: Time(150) }, true, Time(160));
-        assert_eq!(times.show(7, Time(170)), QueueTimes { ready_ns: 20, running_ns: 20, worked_ns: 7 });
-        times.permit(false, Time(180));
-        times.permit(true, Time(200));
-        times.turn(Activity::Idle { since: Some(Time(210)) }, true, Time(220));
-        let shown = QueueTimes { ready_ns: 60, running_ns: 40, worked_ns: 130 };
-        assert_eq!(times.show(u64::MAX, Time(230)), shown, "a device works no longer than time passes");
+        let (mut times, mut allowance) = (Times::default(), Allowance::default());
+        allowance.turn(true, Time(90));
+        times.turn(Activity::Idle { since: None }, &allowance, Time(100));
+        times.turn(Activity::Ready { since: Time(150) }, &allowance, Time(160));
+        let shown = |ready_ns, running_ns, worked_ns| QueueTimes { ready_ns, running_ns, worked_ns };
+        assert_eq!(times.show(&allowance, 7, Time(170)), shown(20, 20, 7));
+        allowance.turn(false, Time(180));
+        assert_eq!(times.show(&allowance, 7, Time(190)), shown(40, 30, 7));
+        allowance.turn(true, Time(200));
+        times.turn(Activity::Idle { since: Some(Time(210)) }, &allowance, Time(220));
+        let most = shown(60, 40, 130);
+        assert_eq!(
+            times.show(&allowance, u64::MAX, Time(230)),
+            most,
+            "a device works no longer than time passes"
+        );
+    }
+
+    #[test]
+    fn state_that_is_seen_late_counts_from_its_own_time() {
+        // It was suspended until 200, turned ready at 150 and idle at 190, which is seen after that.
+        let (mut times, mut allowance) = (Times::default(), Allowance::default());
+        times.turn(Activity::Idle { since: None }, &allowance, Time(100));
+        allowance.turn(true, Time(100));
+        allowance.turn(false, Time(160));
+        times.turn(Activity::Ready { since: Time(150) }, &allowance, Time(170));
+        allowance.turn(true, Time(200));
+        times.turn(Activity::Idle { since: Some(Time(190)) }, &allowance, Time(210));
+        let QueueTimes { ready_ns, running_ns, .. } = times.show(&allowance, 0, Time(300));
+        assert_eq!((ready_ns, running_ns), (40, 10));
     }
 
     #[test]
     fn times_that_a_client_makes_up_count_nothing() {
-        let mut times = Times::default();
-        times.turn(Activity::Ready { since: Time(1) }, true, Time(100));
-        times.turn(Activity::Ready { since: Time(u64::MAX >> 1) }, true, Time(170));
+        let (mut times, mut allowance) = (Times::default(), Allowance::default());
+        allowance.turn(true, Time(90));
+        times.turn(Activity::Ready { since: Time(1) }, &allowance, Time(100));
+        times.turn(Activity::Ready { since: Time(u64::MAX >> 1) }, &allowance, Time(170));
         let most = QueueTimes { ready_ns: 70, running_ns: 70, worked_ns: 0 };
-        assert_eq!(times.show(0, Time(170)), most);
-        times.turn(Activity::Idle { since: Some(Time(2)) }, true, Time(180));
-        assert_eq!(times.show(0, Time(300)).ready_ns, 70);
+        assert_eq!(times.show(&allowance, 0, Time(170)), most);
+        times.turn(Activity::Idle { since: Some(Time(2)) }, &allowance, Time(180));
+        assert_eq!(times.show(&allowance, 0, Time(300)).ready_ns, 70);
     }
 }

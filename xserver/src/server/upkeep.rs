@@ -16,7 +16,7 @@ impl Server {
         self.check_processes();
         self.check_endpoint();
         let core = &self.core;
-        self.outsiders.look(|pid| core.pages().any(|(_, pages)| pages.pid().0 == pid));
+        self.outsiders.look(|pid| core.pages().any(|(_, pages)| pages.pid() == pid));
         self.costs.save();
         self.note_use();
     }
