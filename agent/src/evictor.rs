@@ -16,6 +16,7 @@ mod cost;
 mod report;
 mod window;
 
+use crate::clock::{now, time_of};
 use crate::link::ServerLink;
 use crate::preemption::{HardwareQueues, Preemption, RETRY, TRIES};
 use cost::Costs;
@@ -23,6 +24,7 @@ use hal_kfd::Outcome;
 use hal_kfd::registry::Marker;
 use parking_lot::Mutex;
 use protocol::cost::CostOrigin;
+use protocol::trace::TraceKind;
 use report::{Logged, Report};
 use std::collections::BTreeSet;
 use std::mem;
@@ -163,6 +165,7 @@ impl Evictor {
         if self.has_ended() {
             return None;
         }
+        let was_off = matches!(state.phase, Phase::Evicted { .. });
         let permission = domain.permission();
         self.take_place(permission);
         let free = permission.run() || permission.level() < 2;
@@ -181,6 +184,15 @@ impl Evictor {
             let always = self.always.load(Ordering::SeqCst);
             state.suspend(queues, domain, permission, always)
         };
+        let is_off = matches!(state.phase, Phase::Evicted { .. });
+        if was_off && !is_off {
+            link.tracer.write(now(), TraceKind::Restored, 0, 0, 0);
+        }
+        if let Some((asked, answered)) = state.report.last.filter(|_| is_off) {
+            let (asked, answered) = (time_of(asked), time_of(answered));
+            link.tracer.write(asked, TraceKind::Evict, 0, 0, 0);
+            link.tracer.write(answered, TraceKind::Evicted, 0, 0, 0);
+        }
         if let Some(pages) = link.reserved_pages() {
             // Before the first suspension, the general cost of evictions is shown.
             let origin = queues.origin();

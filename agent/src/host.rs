@@ -40,6 +40,9 @@ pub trait Host: fmt::Debug + Sync {
     /// Returns the cost of an eviction as the server's page shows it.
     fn cost_from_server(&self, key: CostKey) -> Option<EvictCost>;
 
+    /// Returns the name of what a command is about, for a trace ([`xqueue::Subject`]); `None` if nothing is known.
+    fn name_of_subject(&self, subject: u64) -> Option<String>;
+
     /// Tells the scheduler that the preemption level in force may have changed.
     fn level_changed(&self);
 }

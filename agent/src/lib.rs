@@ -28,6 +28,7 @@ mod process_name;
 mod scheduler;
 mod server;
 mod shared;
+mod tracer;
 
 pub use clock::now;
 pub use evictor::EvictionPause;

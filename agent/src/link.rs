@@ -6,6 +6,7 @@ use crate::clock::{nanos, now};
 use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
+use crate::tracer::Tracer;
 use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_of, activity_word};
 use protocol::status::Activity;
 use protocol::time::Time;
@@ -69,6 +70,8 @@ pub(crate) struct ServerLink {
     pub(crate) agent: Notifier,
     /// True while the agent updates the queues' counts by itself; otherwise a launch has to wake it for that.
     pub(crate) agent_counts: AtomicBool,
+    /// The trace of this process.
+    pub(crate) tracer: Tracer,
 }
 
 impl ServerLink {
@@ -79,6 +82,7 @@ impl ServerLink {
             server: Notifier::new(),
             agent: Notifier::new(),
             agent_counts: AtomicBool::new(false),
+            tracer: Tracer::default(),
         }
     }
 

@@ -65,7 +65,7 @@ impl Pages {
 }
 
 /// Maps a file, or private memory, at this address, or anywhere if it is null.
-fn map(
+pub(crate) fn map(
     address: *mut c_void,
     length: usize,
     access: c_int,

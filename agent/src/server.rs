@@ -10,6 +10,7 @@
 //! limit.
 
 mod connection;
+mod incoming;
 mod listener;
 mod seccomp;
 mod slots;
@@ -24,13 +25,15 @@ use crate::link::ServerLink;
 use crate::pages::Pages;
 use crate::process_name;
 use crate::shared::Shared;
+use crate::tracer::NAMES;
 use connection::{Failure, Welcome};
+use incoming::Incoming;
 use listener::{Listener, PROGRESS};
 use protocol::codes::PreemptLevel;
 use protocol::cost::{ACCEPTS_COSTS, CostKey, EvictCost};
 use protocol::hint::ProcessHints;
 use protocol::message::ToServer;
-use protocol::page::{EVENT_PROGRESS, LEASE, ServerPage};
+use protocol::page::{EVENT_PROGRESS, LEASE, ServerPage, TAKES_TRACES};
 use protocol::socket;
 use protocol::time::Time;
 use seccomp::Filters;
@@ -69,6 +72,7 @@ pub(crate) struct Client {
     /// The time of the last update of the counts.
     counted_at: Time,
     reported: Reported,
+    incoming: Incoming,
 }
 
 /// The state that was reported to the server.
@@ -119,6 +123,7 @@ impl Client {
             counts: false,
             counted_at: Time(0),
             reported: Reported::default(),
+            incoming: Incoming::new(0),
         }
     }
 
@@ -220,6 +225,8 @@ impl Client {
             .attach(server_page.as_fd(), client_page.as_fd())
             .and_then(|()| shared.link.server.attach(&eventfd))
             .map(|()| shared.link.set_clock_offset(connection::clock_difference(offset)));
+        pages.header().takes.store(TAKES_TRACES, Ordering::SeqCst);
+        self.incoming = Incoming::new(connection::clock_difference(offset));
         drop((server_page, client_page, eventfd));
         self.slots.forget_announcements();
         // A failed eviction is reported to one server only: other processes may have had success since then.
@@ -239,6 +246,7 @@ impl Client {
             self.domain.store_permission(Permission::limited());
             self.slots.set_permissions(false);
         });
+        shared.link.tracer.end(self.domain);
         shared.evictor.restore(self.domain, &shared.link);
         self.domain.show_progress(false);
         shared.evictor.set_interrupts(self.domain, false);
@@ -288,7 +296,12 @@ impl Client {
                 unsent.drain(..sent);
             }
             shared.preemption.warn_if_no_queues();
-            let pause = self.update_counts(pages).min(listener.apply_missed());
+            let mut pause = self.update_counts(pages).min(listener.apply_missed());
+            if link.tracer.is_on() {
+                let host = self.host();
+                link.tracer.add_names(&mut self.incoming.names, host);
+                pause = pause.min(NAMES);
+            }
             let left = link.lease_left(page);
             if left.is_zero() || listener.has_expired() {
                 return Err(End::Lost("it has not renewed its lease".to_owned()));
@@ -298,7 +311,7 @@ impl Client {
             }
             let number = connection::number(socket)?;
             if wait(Some((number, !unsent.is_empty())), link, left.min(pause)) {
-                read_end(socket)?;
+                self.incoming.read(socket, self.domain, link)?;
             }
         }
     }
@@ -365,18 +378,6 @@ impl Client {
             link.server.notify();
         }
         if self.counts { PROGRESS } else { Duration::MAX }
-    }
-}
-
-/// Reads from the socket after the welcome. A server sends nothing then, so any result but "no data" is the
-/// connection's end.
-fn read_end(socket: &CheckedFd) -> Result<(), End> {
-    let mut bytes = [0; 64];
-    match connection::receive(socket, &mut bytes, &mut Vec::new()) {
-        Ok(0) => Err(End::Lost("it has closed the connection".to_owned())),
-        Ok(_) => Err(End::Lost("it sends an unexpected message".to_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

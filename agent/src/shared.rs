@@ -1,15 +1,16 @@
 //! State shared by the agent thread and the program's threads.
 
-use crate::clock::time_of;
+use crate::clock::{nanos, now, time_of};
 use crate::evictor::Evictor;
 use crate::link::{QueueSlot, ServerLink};
 use crate::preemption::Preemption;
 use parking_lot::{Condvar, Mutex};
 use policies::registry::Row;
 use protocol::hint::ProcessHints;
+use protocol::trace::TraceKind;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use xqueue::{Done, Observer};
+use xqueue::{Done, Observer, QueueId, Traced};
 
 /// The decider on which queues run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -136,13 +137,24 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// Writes that a queue has turned ready or idle, if somebody records.
+    fn trace(&self, queue: QueueId, kind: TraceKind, value: u64) {
+        if self.link.tracer.is_on() {
+            self.link.tracer.write(now(), kind, queue.0, 0, value);
+        }
+    }
+}
+
 impl Observer for Shared {
-    fn turned_ready(&self, _: xqueue::QueueId, tag: usize) {
+    fn turned_ready(&self, queue: QueueId, tag: usize) {
+        self.trace(queue, TraceKind::Ready, 0);
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, ServerLink::turned_ready) }
     }
 
-    fn turned_idle(&self, _: xqueue::QueueId, tag: usize, since: Instant, done: Done) {
+    fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done) {
+        self.trace(queue, TraceKind::Idle, time_of(since).0);
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), done)) }
     }
@@ -152,8 +164,13 @@ impl Observer for Shared {
         self.mode.get() == Mode::GLOBAL
     }
 
-    fn turned_ready_briefly(&self, _: xqueue::QueueId, tag: usize, grace: Duration) {
+    fn turned_ready_briefly(&self, queue: QueueId, tag: usize, grace: Duration) {
+        self.trace(queue, TraceKind::ReadyBriefly, nanos(grace));
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, |link, slot| link.turned_ready_briefly(slot, grace)) }
+    }
+
+    fn traced(&self, at: Instant, queue: QueueId, event: Traced) {
+        self.link.tracer.traced(at, queue, event);
     }
 }

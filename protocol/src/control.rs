@@ -83,12 +83,29 @@ pub enum Request {
         /// True if more replies are wanted.
         follow: bool,
     },
+    /// Asks for the traces of all programs that the person may see. Answered by one [`Reply::Traced`] for each program that
+    /// writes one, also for those that connect later. The programs write until the connection is closed, and no further
+    /// request is allowed on it.
+    Trace,
     /// Asks for all queues of a process of which the server has evicted some. Answered by
     /// [`Reply::Snapshot`].
     Snapshot {
         /// The process, as the server sees it.
         pid: Pid,
     },
+}
+
+/// A program that is traced, or of which nothing can be traced.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedProgram {
+    /// The client.
+    pub client: ClientId,
+    /// The process, as the server sees it; 0 if it has no number there.
+    pub pid: Pid,
+    /// The name of the program.
+    pub name: String,
+    /// Why it writes no trace, for users; then no file comes with the reply.
+    pub missing: Option<String>,
 }
 
 /// The target of a hint.
@@ -138,6 +155,9 @@ pub enum Reply {
     Config(ConfigInForce),
     /// To [`Request::Events`], in the order in which they happened.
     Events(Vec<ServerEvent>),
+    /// To [`Request::Trace`]: one program. A memory file to read comes with the first byte of the frame
+    /// ([`crate::trace::Trace`]), unless the program writes no trace.
+    Traced(TracedProgram),
     /// The request was carried out.
     Done,
     /// The request cannot be carried out. One line says why.
@@ -274,9 +294,15 @@ pub struct Client {
     /// Missing from an older server.
     #[serde(default)]
     pub slow_path: BTreeMap<String, u64>,
+    /// What its library cannot do because it is older than the server, for users: [`LACKS_TRACES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacks: Vec<String>,
     /// Queues.
     pub queues: Vec<Queue>,
 }
+
+/// [`Client::lacks`]: the program writes no trace.
+pub const LACKS_TRACES: &str = "traces";
 
 /// The user of a client, as the server sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

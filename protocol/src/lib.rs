@@ -24,3 +24,4 @@ pub mod socket;
 pub mod status;
 pub mod time;
 pub mod totals;
+pub mod trace;

@@ -8,7 +8,8 @@
 //! The client sends [`ToServer::Hello`]. The server answers with [`ToClient::Welcome`] and three descriptors
 //! beside the frame's first byte (`SCM_RIGHTS`): the server's page to read, the client's page to write, and
 //! an eventfd that wakes the server. Or it answers with [`ToClient::Refused`], and closes. From then on only
-//! the client sends, until one of them closes.
+//! the client sends, until one of them closes. The exception are [`ToClient::Trace`] and [`ToClient::TraceEnd`], for a
+//! client that has said on its page that it takes them.
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
@@ -150,6 +151,11 @@ messages! {
         }
         /// The server has refused the client.
         0x102 Refused { reason: String }
+        /// The client writes its events into the memory file that comes with this message ([`crate::trace::Trace`]). Only for
+        /// a client that takes it ([`crate::page::TAKES_TRACES`]): an older one does not know this message.
+        0x103 Trace {}
+        /// Nobody reads the events any more, so the client stops writing them. Only after [`ToClient::Trace`].
+        0x104 TraceEnd {}
     }
 }
 

@@ -48,6 +48,9 @@ pub const EVENT_IDLE: u32 = 2;
 /// [`ServerPage::wants`]: keep [`ClientHeader::completed`] up to date, because another client waits.
 pub const EVENT_PROGRESS: u32 = 4;
 
+/// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Trace`].
+pub const TAKES_TRACES: u32 = 1;
+
 /// The page that the server writes and the client reads.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -86,6 +89,8 @@ pub struct ClientHeader {
     pub slow: [AtomicU32; SlowPath::ALL.len()],
     /// Origin of the times in `holds` ([`crate::cost::CostOrigin::number`]).
     pub cost_origin: AtomicU32,
+    /// Messages that the client takes: [`TAKES_TRACES`]. An older client leaves it zero.
+    pub takes: AtomicU32,
     /// Statistics of evictions.
     pub holds: EvictCounters,
 }
@@ -146,6 +151,7 @@ const _: () = {
     // Older clients and servers of the same version expect the fields there.
     assert!(std::mem::offset_of!(ClientHeader, holds) == 64);
     assert!(std::mem::offset_of!(ClientHeader, cost_origin) == 48);
+    assert!(std::mem::offset_of!(ClientHeader, takes) == 52);
     assert!(std::mem::offset_of!(ServerPage, takes) == 28);
     assert!(std::mem::offset_of!(ServerPage, costs) == 32);
     assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));

@@ -17,6 +17,7 @@ pub(crate) mod past;
 pub(crate) mod pools;
 pub(crate) mod slow_path;
 pub(crate) mod streams;
+pub(crate) mod subject;
 pub(crate) mod this_process;
 
 use crate::lifecycle;

@@ -3,7 +3,7 @@
 use crate::ask;
 use crate::endpoint::Endpoint;
 use crate::hint::queue;
-use crate::list::disregarded;
+use crate::list::{disregarded, lacks};
 use crate::output::show;
 use crate::table::{duration, plain};
 use anyhow::bail;
@@ -220,6 +220,7 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
         let resume = command(&format!("resume {}", client.pid));
         remarks.push(format!("`xcli suspend` has suspended queues of the process until `{resume}`"));
     }
+    remarks.extend(lacks(client));
     if !client.fresh && !client.yielded {
         remarks.push("the process did not answer: its numbers are old".to_owned());
     }

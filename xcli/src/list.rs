@@ -94,6 +94,7 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
     lines.extend(owner(client).map(Line::Remark));
     lines.extend(preemption(client).map(Line::Remark));
     lines.extend(slow_path(client).map(Line::Remark));
+    lines.extend(lacks(client).map(Line::Remark));
     if client.yielded {
         lines.push(Line::Remark(
             "the process is stopped, traced or suspended by `xcli suspend`; other programs do not wait for it".to_owned(),
@@ -102,6 +103,17 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         lines.push(Line::Remark("the process did not answer: its numbers are old".to_owned()));
     }
     lines
+}
+
+/// Tells what an older library cannot do.
+pub fn lacks(client: &Client) -> Option<String> {
+    let lacks: Vec<_> = client.lacks.iter().map(|what| plain(what)).collect();
+    (!lacks.is_empty()).then(|| {
+        format!(
+            "its library is older than the server and has no {}: restart the program to get them",
+            lacks.join(", ")
+        )
+    })
 }
 
 /// Tells the user of a client of a server for all users, and what the rules permit.
@@ -272,6 +284,7 @@ pub(crate) mod tests {
             preemptions: Some(4),
             completed: Some(77),
             slow_path: [].into(),
+            lacks: vec![],
             queues,
         }
     }
@@ -343,6 +356,18 @@ xserver 4711: policy HPF, on, up 2 h 5 min, 1 guard run
         assert!(text(&list, None).contains(line), "{}", text(&list, None));
         list.server.outsiders = (0..10).map(|pid| Outsider { pid: Pid(pid), name: "x".to_owned() }).collect();
         assert!(text(&list, None).contains("7 (x), 2 more;"), "{}", text(&list, None));
+    }
+
+    #[test]
+    fn older_library_is_named() {
+        let mut list = example();
+        assert_eq!(lacks(&list.clients[0]), None);
+        list.clients[0].lacks = vec!["traces".to_owned(), "x\u{1b}".to_owned()];
+        let text = lacks(&list.clients[0]).unwrap();
+        assert_eq!(
+            text,
+            "its library is older than the server and has no traces, x?: restart the program to get them"
+        );
     }
 
     #[test]

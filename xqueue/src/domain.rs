@@ -156,6 +156,12 @@ impl Domain {
         }
     }
 
+    /// Sets whether the observer wants events for a trace ([`Observer::traced`]). What a thread does at this moment may
+    /// still be told, or already not.
+    pub fn set_traced(&self, traced: bool) {
+        self.core.traced.store(traced, Ordering::Relaxed);
+    }
+
     /// Returns what the process has in flight at this moment. Reads words and takes short locks; makes no
     /// call to the hardware.
     pub fn outstanding(&self) -> Outstanding {

@@ -115,6 +115,45 @@ pub struct Done {
     pub worked: Duration,
 }
 
+/// What a command is, for a trace. The crate only passes it on; its caller knows what it means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Subject(pub u64);
+
+/// The way of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// The submitting thread launched it at once.
+    Direct,
+    /// A thread of this crate launched it.
+    Deferred,
+    /// The submitting thread launched it when its turn came.
+    InOrder,
+}
+
+/// An event of a queue, for a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traced {
+    /// A command was launched. The time is that of the call's begin.
+    Launched {
+        /// How.
+        how: How,
+        /// The launches of the queue so far, with this one.
+        number: u64,
+        /// What was launched.
+        subject: Subject,
+    },
+    /// A command was deferred.
+    Submitted {
+        /// What was deferred.
+        subject: Subject,
+    },
+    /// A thread has seen that so many launches of the queue have completed.
+    Completed {
+        /// The number.
+        number: u64,
+    },
+}
+
 /// A listener that is notified when queues turn ready or idle.
 ///
 /// Both methods are called under the locks of the queue, one at a time for one queue and in the order of the
@@ -141,6 +180,9 @@ pub trait Observer: Send + Sync {
     fn turned_ready_briefly(&self, queue: QueueId, tag: usize, _grace: Duration) {
         self.turned_ready(queue, tag);
     }
+    /// Notes an event while [`crate::Domain::set_traced`] is on. Called by any thread, also by several at a time, with or
+    /// without the locks of the queue. Costs the launch its own time: it stores, and does nothing else.
+    fn traced(&self, _at: Instant, _queue: QueueId, _event: Traced) {}
 }
 
 /// An [`Observer`] that ignores every notification.

@@ -157,7 +157,10 @@ mod threads;
 pub use config::{Bounds, Config, LaunchConfig, QueueConfig, TestMode};
 pub use domain::{Domain, Outstanding, Snapshot};
 pub use error::{HwError, HwResult, SubmitError, hw_result};
-pub use hw::{CostKey, Done, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver, Observer};
+pub use hw::{
+    CostKey, Done, Footprint, How, HwCommand, HwDevice, HwQueue, Marker, NullObserver, Observer, Subject,
+    Traced,
+};
 pub use ids::{DeviceId, OrderClass, QueueId, Ticket};
 pub use path::control::{ResumeFlags, SuspendFlags};
 pub use path::direct::Direct;

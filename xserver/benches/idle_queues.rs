@@ -95,6 +95,10 @@ impl ClientPage for Pages {
         0
     }
 
+    fn takes(&self) -> u32 {
+        u32::MAX
+    }
+
     fn is_stopped(&self) -> bool {
         false
     }

@@ -5,13 +5,14 @@
 
 use crate::access::{Asker, Grant, Identity};
 use crate::core::Fault;
+use crate::pages::send_files;
 use host::handle::Handle;
 use protocol::frame::{Decoder, Frame, FrameError, REQUEST_LIMIT};
 use protocol::ids::ClientId;
 use protocol::message::{MessageError, ToClient};
 use protocol::time::Time;
 use rustix::event::epoll::EventFlags;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::sync::Arc;
@@ -58,6 +59,8 @@ pub(crate) struct Connection {
     /// The reply, which others may share.
     out: Arc<[u8]>,
     sent: usize,
+    /// The file that goes with the first byte of the reply.
+    file: Option<OwnedFd>,
 }
 
 /// The reason for the end of a connection.
@@ -124,6 +127,7 @@ impl Connection {
             decoder: Decoder::new(REQUEST_LIMIT),
             out: Arc::default(),
             sent: 0,
+            file: None,
         }
     }
 
@@ -181,16 +185,25 @@ impl Connection {
 
     /// Starts to send a reply.
     pub fn answer(&mut self, frame: impl Into<Arc<[u8]>>) -> Result<(), End> {
+        self.answer_with(frame, None)
+    }
+
+    /// Starts to send a reply, with a file.
+    pub fn answer_with(&mut self, frame: impl Into<Arc<[u8]>>, file: Option<OwnedFd>) -> Result<(), End> {
         self.out = frame.into();
-        self.sent = 0;
+        (self.sent, self.file) = (0, file);
         self.flush()
     }
 
     /// Sends as much as the socket accepts.
     pub fn flush(&mut self) -> Result<(), End> {
         while self.has_output() {
-            match send(&self.socket, &self.out[self.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-                Ok(count) => self.sent += count,
+            let files: Vec<_> = self.file.iter().map(AsFd::as_fd).collect();
+            match send_files(&self.socket, &self.out[self.sent..], &files) {
+                Ok(count) => {
+                    self.sent += count;
+                    self.file = None;
+                }
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(End::Broken(error)),

@@ -40,6 +40,7 @@ mod power;
 mod recording;
 mod server;
 mod system;
+mod traces;
 
 pub use clock::now;
 pub use endpoint::Endpoint;

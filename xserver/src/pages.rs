@@ -20,10 +20,11 @@ use rustix::fs::{
 };
 use rustix::io;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::thread::futex;
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -189,6 +190,10 @@ impl ClientPage for Pages {
         self.client.head().slow.get(reason.number()).map_or(0, |count| count.load(Relaxed).into())
     }
 
+    fn takes(&self) -> u32 {
+        self.client.head().takes.load(SeqCst)
+    }
+
     fn is_stopped(&self) -> bool {
         // A process of another namespace cannot be looked up; then only the guard helps.
         self.held.get() || self.pid.0 != 0 && Status::read(self.pid.0).is_ok_and(|status| status.is_stopped())
@@ -210,7 +215,8 @@ impl ClientPage for Pages {
     }
 }
 
-fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
+/// Makes a memory file of this size.
+pub(crate) fn memory_file(name: &std::ffi::CStr, bytes: usize) -> io::Result<OwnedFd> {
     let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, bytes as u64)?;
     Ok(file)
@@ -258,18 +264,23 @@ pub(crate) fn send_welcome(
     pages: &Descriptors,
     eventfd: &OwnedFd,
 ) -> io::Result<()> {
-    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    use std::os::fd::AsFd;
-
     let descriptors = [pages.server.as_fd(), pages.client.as_fd(), eventfd.as_fd()];
+    let sent = send_files(socket, frame, &descriptors)?;
+    if sent == frame.len() { Ok(()) } else { Err(io::Errno::AGAIN) }
+}
+
+/// Sends as many bytes as the socket accepts, with at most three descriptors beside the first one. Returns their number.
+///
+/// # Errors
+/// The socket accepts nothing now, or has failed.
+pub(crate) fn send_files(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    if !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
         return Err(io::Errno::NOBUFS);
     }
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-    let sent = sendmsg(socket, &[io::IoSlice::new(frame)], &mut control, flags)?;
-    if sent == frame.len() { Ok(()) } else { Err(io::Errno::AGAIN) }
+    sendmsg(socket, &[io::IoSlice::new(bytes)], &mut control, flags)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod events;
 mod lists;
 mod power;
 mod reload;
+mod traces;
 mod upkeep;
 
 use crate::access::Access;
@@ -24,6 +25,7 @@ use crate::peer;
 use crate::power::{Hwmon, PowerMeter, Reader};
 use crate::recording::Recording;
 use crate::system::{Reload, System, listen};
+use crate::traces::Traces;
 use anyhow::Context;
 use host::handle::Handle;
 use host::thread_qos;
@@ -133,6 +135,7 @@ pub struct Server {
     recording: Option<Recording>,
     /// What has happened.
     events: Events,
+    traces: Traces,
     /// The number of runs of the progress guard that are known.
     guard_runs: u64,
     /// The time of the next reading, if a policy reads power.
@@ -217,6 +220,7 @@ impl Server {
             power: None,
             recording,
             events: Events::default(),
+            traces: Traces::default(),
             guard_runs: 0,
             power_at: now,
             options,
@@ -311,6 +315,7 @@ impl Server {
                 self.listen_again();
             }
             self.send_events(now);
+            self.send_traces(now);
         }
         self.answer_questions(now);
         if now >= self.upkeep_at {
@@ -514,6 +519,7 @@ impl Server {
         let pid = connection.pid;
         self.lists.forget(number);
         self.forget_follower(number);
+        self.traces.forget(number);
         if end.is_fault() {
             self.core.count().protocol_errors += 1;
         }
@@ -525,6 +531,7 @@ impl Server {
                 self.log_end(pid, *client, end);
                 self.note_left(connection, end);
                 self.core.leave(*client);
+                self.traces.forget_program(*client);
                 self.step = Some(Time(0));
             }
             Stage::New => {

@@ -77,6 +77,7 @@ impl Listener {
         }
         let again = self.shared.evictor.step(self.domain, &self.shared.link);
         self.domain.permission_changed();
+        self.shared.link.tracer.note_permission(self.domain);
         again.map_or(PROGRESS, |again| again.min(PROGRESS))
     }
 
@@ -127,6 +128,7 @@ impl Loop {
             // The eviction comes first: other processes wait for the device.
             let again = shared.evictor.step(self.domain, &shared.link);
             self.domain.permission_changed();
+            shared.link.tracer.note_permission(self.domain);
             self.signals.applied.store(seen, Ordering::SeqCst);
             let reports = page.report.load(Ordering::SeqCst) != self.header.reported.load(Ordering::SeqCst);
             let wants_progress = page.wants.load(Ordering::SeqCst) & EVENT_PROGRESS != 0;

@@ -3,6 +3,7 @@
 mod client;
 mod endpoint;
 mod handshake;
+mod trace;
 
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};

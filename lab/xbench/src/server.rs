@@ -33,7 +33,23 @@ impl Connection {
     }
 
     pub(crate) fn list(&mut self) -> Result<List> {
-        let payload = serde_json::to_vec(&Request::List)?;
+        match self.ask(&Request::List)? {
+            Reply::List(list) => Ok(list),
+            other => bail!("xserver answers {other:?} to a request for its list"),
+        }
+    }
+
+    /// Lets a program write a trace for as long as this connection exists. Returns when it has been told to.
+    pub(crate) fn trace_one(&mut self) -> Result<()> {
+        match self.ask(&Request::Trace)? {
+            Reply::Traced(program) if program.missing.is_none() => Ok(()),
+            other => bail!("xserver answers {other:?} to a request for traces"),
+        }
+    }
+
+    /// Sends a request and reads a reply. A file that comes with it is closed.
+    fn ask(&mut self, request: &Request) -> Result<Reply> {
+        let payload = serde_json::to_vec(request)?;
         self.stream.write_all(&Frame::encode(REQUEST, &payload)).context("cannot ask xserver")?;
         let mut part = [0; 16 * 1024];
         let frame = loop {
@@ -48,10 +64,7 @@ impl Connection {
         if frame.kind != REPLY {
             bail!("xserver answers with a frame of kind {:#x}, which is no reply", frame.kind);
         }
-        match serde_json::from_slice(&frame.payload).context("the reply of xserver is malformed")? {
-            Reply::List(list) => Ok(list),
-            other => bail!("xserver answers {other:?} to a request for its list"),
-        }
+        serde_json::from_slice(&frame.payload).context("the reply of xserver is malformed")
     }
 }
 

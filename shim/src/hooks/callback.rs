@@ -6,6 +6,7 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process;
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use crate::thread::Thread;
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
@@ -73,7 +74,7 @@ fn go(
     invoke: impl Fn(*mut c_void) -> hipError_t + 'static,
 ) -> hipError_t {
     // Open, because the function may wait for another thread.
-    let spec = CommandSpec { open: true, ..turn::spec(CostKey::UNKNOWN) };
+    let spec = CommandSpec { open: true, ..turn::spec(CostKey::UNKNOWN) }.about(subject::HOST_FUNCTION);
     let mut take = || wrapped.take().map_or(hipSuccess, |wrapped| hand_over(wrapped, &invoke));
     if let Direct::Launched(_, launched) = found.queue.try_direct(&spec, || result(take())) {
         return code(launched);

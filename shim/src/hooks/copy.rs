@@ -7,6 +7,7 @@ use super::turn::{self, code};
 use crate::boundary::Call;
 use crate::process::Process;
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use hal_hip::command::{HipCommand, memory_key};
 use hal_hip::memory::{self, Deferral, Rows};
 use hal_hip::real::{RuntimeFunctions, result};
@@ -36,7 +37,8 @@ pub(super) unsafe fn go(
         completes,
         brief: kind == hipMemcpyHostToDevice && bytes <= BRIEF,
         ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes))
-    };
+    }
+    .about(subject::COPY);
     let later = |real: &RuntimeFunctions| memory::copy_deferral(real, dst, src, bytes, kind);
     let source = || Rows::plane(src, bytes, bytes, 1);
     let invoke = move |staged: Option<*const c_void>| invoke(staged.unwrap_or(src));
@@ -131,7 +133,7 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
         // SAFETY: the arguments are the caller's own.
         unsafe { real(dst, value, count, stream) }
     };
-    let command = ("fill", turn::spec(memory_key(16, bytes)));
+    let command = ("fill", turn::spec(memory_key(16, bytes)).about(subject::FILL));
     // SAFETY: the memory stays valid until the fill is done, as natively.
     unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }

@@ -9,6 +9,7 @@ use super::defer::{self, after_all_if};
 use super::{copy, drain, turn};
 use crate::boundary::Call;
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use crate::process::{self, Process};
 use hal_hip::command::memory_key;
 use hal_hip::memory::{self, Deferral, Rows};
@@ -40,7 +41,7 @@ unsafe fn go(
         return if is_refused() {
             invoke(None)
         } else {
-            turn::take(found, &turn::spec(key), || invoke(None))
+            turn::take(found, &turn::spec(key).about(subject::COPY), || invoke(None))
         };
     };
     let spec = after_all_if(visits_others(found, [to.start, from.start]), key);
@@ -358,7 +359,8 @@ pub(crate) unsafe fn with_stream(
         let spec = CommandSpec {
             completes,
             ..after_all_if(visits_others(found, [dst, src]), memory_key(kind.0, bytes))
-        };
+        }
+        .about(subject::COPY);
         let later = |real: &RuntimeFunctions| match memory::copy_deferral(real, dst, src, bytes, kind) {
             Deferral::Nothing => Deferral::Nothing,
             _ => Deferral::No,
@@ -426,7 +428,7 @@ pub(crate) unsafe fn fill<V: Copy + 'static>(
         // SAFETY: the arguments are the caller's own.
         unsafe { real(dst, pitch, value, width, height, stream) }
     };
-    let command = ("fill", turn::spec(memory_key(17, rows.bytes())));
+    let command = ("fill", turn::spec(memory_key(17, rows.bytes())).about(subject::FILL));
     // SAFETY: the memory stays valid until the fill is done, as natively.
     unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }
@@ -455,7 +457,8 @@ pub(crate) unsafe fn fill_slices(
         // SAFETY: the arguments are the caller's own.
         unsafe { real(memory, value, extent, stream) }
     };
-    let command = ("fill", turn::spec(memory_key(18, rows.map_or(0, |rows| rows.bytes()))));
+    let command =
+        ("fill", turn::spec(memory_key(18, rows.map_or(0, |rows| rows.bytes()))).about(subject::FILL));
     // SAFETY: the memory stays valid until the fill is done, as natively.
     unsafe { defer::own(call, (stream, per_thread), command, later, invoke) }
 }

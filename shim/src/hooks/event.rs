@@ -10,6 +10,7 @@ use crate::process::events::Events;
 use crate::process::lost;
 use crate::process::pools::Returning;
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use crate::thread::Thread;
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
@@ -97,7 +98,7 @@ fn record_on(
 ) -> hipError_t {
     let events = &found.process.events;
     let after = events.before_record(event);
-    let spec = CommandSpec { after: &after, ..turn::spec(INSTANT) };
+    let spec = CommandSpec { after: &after, ..turn::spec(INSTANT) }.about(subject::EVENT);
     // Inside a callback the call may bypass the queue.
     let queue = spec.may_wait.then_some(found.queue);
     let invoke = move || events.recording(event, queue, &invoke);
@@ -158,7 +159,8 @@ pub(crate) unsafe fn wait(
         // A wait for another process's record can block a hardware queue, which streams share.
         let foreign = events.is_foreign(event);
         let scope = foreign.then_some(Scope::Process);
-        let spec = CommandSpec { after: &after, scope, open: foreign, ..turn::spec(INSTANT) };
+        let spec =
+            CommandSpec { after: &after, scope, open: foreign, ..turn::spec(INSTANT) }.about(subject::EVENT);
         let queue = spec.may_wait.then_some(found.queue);
         let invoke = move || {
             let evidence = events.evidence(event);

@@ -6,6 +6,7 @@ use super::{error, turn};
 use crate::boundary::{Call, Failure};
 use crate::process::graphs;
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use crate::process::{self, Process};
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
@@ -42,7 +43,7 @@ pub(crate) unsafe fn launch(
         };
         let Some(found) = found.filter(|_| !exec.is_null()) else { return invoke() };
         if found.process.graphs.all_plain() {
-            let spec = turn::spec(key(exec));
+            let spec = turn::spec(key(exec)).about(subject::GRAPH);
             return match found.queue.try_direct(&spec, || result(invoke())) {
                 Direct::Launched(_, launched) => turn::code(launched),
                 Direct::NotNow => later(found, &spec, exec, invoke),
@@ -50,7 +51,7 @@ pub(crate) unsafe fn launch(
         }
         let plain = found.process.graphs.find(exec).is_some_and(|exec| exec.is_plain());
         // Any other graph may record events, wait for them, or free memory.
-        let spec = after_all_if(!plain, key(exec));
+        let spec = after_all_if(!plain, key(exec)).about(subject::GRAPH);
         let invoke = move || {
             if !plain {
                 found.process.events.graph_launched();

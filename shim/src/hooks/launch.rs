@@ -13,6 +13,7 @@ use crate::process::cooperative_cache;
 use crate::process::occupancy::Handle;
 use crate::process::slow_path::{self, Obstacle};
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use crate::process::{self, Process};
 use crate::thread::Thread;
 use agent::errno;
@@ -283,7 +284,8 @@ impl Launch {
                 let _apart = if own { captured() } else { None };
                 return invoke(self.params, self.extra);
             };
-            let spec = turn::spec(launch_key(self.function.addr(), self.sizes.grid, self.sizes.block));
+            let key = launch_key(self.function.addr(), self.sizes.grid, self.sizes.block);
+            let spec = turn::spec(key).about(subject::kernel(self.function));
             if self.events != [hipEvent_t::NULL; 2] {
                 // SAFETY: this function requires what `go_with_events` does.
                 return unsafe { self.go_with_events(found, &spec, invoke) };

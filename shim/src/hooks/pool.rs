@@ -7,6 +7,7 @@ use crate::boundary::Call;
 use crate::process;
 use crate::process::lost;
 use crate::process::streams::{Found, Target};
+use crate::process::subject;
 use hal_hip::command::HipCommand;
 use hal_hip::real::result;
 use hip_sys::pfn;
@@ -89,7 +90,7 @@ pub(crate) unsafe fn give_back(
             true => unsafe { pools.return_lent(address, block, raw, invoke) },
             false => invoke(),
         };
-        let spec = turn::spec(super::defer::INSTANT);
+        let spec = turn::spec(super::defer::INSTANT).about(subject::MEMORY);
         let code = match found.queue.try_direct(&spec, || result(invoke())) {
             Direct::Launched(_, launched) => turn::code(launched),
             Direct::NotNow if !turn::is_at_home(found) => turn::take(found, &spec, invoke),

@@ -7,6 +7,7 @@ use super::{drain, turn};
 use crate::boundary::Call;
 use crate::process::Process;
 use crate::process::streams::Target;
+use crate::process::subject;
 use hal_hip::command::HipCommand;
 use hal_hip::memory::{self, Deferral};
 use hal_hip::real::{RuntimeFunctions, result};
@@ -31,7 +32,7 @@ pub(crate) unsafe fn write<V: Copy + 'static>(
         // SAFETY: the arguments are the caller's own.
         unsafe { real(stream, ptr, value, flags) }
     };
-    let command = ("write of a value", turn::spec(INSTANT));
+    let command = ("write of a value", turn::spec(INSTANT).about(subject::VALUE));
     // SAFETY: the memory stays valid until the stream has written it, as natively.
     unsafe { defer::own(call, (stream, false), command, later, invoke) }
 }

@@ -1,6 +1,6 @@
 //! This process as the agent sees it.
 
-use super::{base, get, slow_path};
+use super::{base, get, slow_path, subject};
 use crate::thread::Thread;
 use agent::{Host, ManagedQueue, Preemption};
 use protocol::config::{Config, SchedulerKind};
@@ -73,6 +73,10 @@ impl Host for ThisProcess {
 
     fn cost_from_server(&self, key: CostKey) -> Option<EvictCost> {
         get()?.scheduler.cost_from_server(key)
+    }
+
+    fn name_of_subject(&self, subject: u64) -> Option<String> {
+        subject::name(&base()?.kernels, subject)
     }
 
     fn level_changed(&self) {

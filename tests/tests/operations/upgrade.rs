@@ -31,6 +31,8 @@ fn a_program_with_an_older_library_is_scheduled() {
     let mut newer = place.rounds(ALICE, &["--priority", "50"], &["20", "5", "each"]);
     let is_old = |client: &serde_json::Value| is_of(client, ALICE) && client["queues"][0]["priority"] == -5;
     place.until(0, "the server knows its queues", is_old);
+    let lacks = |client: &serde_json::Value| client["lacks"] == serde_json::json!(["traces"]);
+    place.until(0, "the server says what the older library lacks", |client| is_old(client) && lacks(client));
     older.let_go();
     place.until(0, "it works", |client| is_old(client) && has(client, "running"));
     newer.let_go();

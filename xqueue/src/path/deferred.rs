@@ -1,7 +1,7 @@
 //! The deferred path, the submitting side: appends a copy of the command, which the worker launches in order.
 
 use crate::error::SubmitError;
-use crate::hw::Footprint;
+use crate::hw::{Footprint, Traced};
 use crate::ids::Ticket;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
@@ -60,13 +60,24 @@ impl XQueue {
                 true
             });
         }
-        let first = pending.append(Item { ticket, key: spec.key, open: spec.open, footprint, edges, work });
+        let first = pending.append(Item {
+            ticket,
+            key: spec.key,
+            subject: spec.subject,
+            open: spec.open,
+            footprint,
+            edges,
+            work,
+        });
         if first {
             self.hot.frontier.store(ticket.0, Ordering::Release);
             self.core.backlog.fetch_add(1, Ordering::AcqRel);
         }
         if !self.state.ready.is_full() {
             self.turn_ready(Turning::PLAIN);
+        }
+        if let Some(at) = self.traced_at() {
+            self.trace(at, Traced::Submitted { subject: spec.subject });
         }
         let count = pending.appended;
         let spare = pending.spare();

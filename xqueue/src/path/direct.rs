@@ -12,6 +12,7 @@
 //! with this call, and either order is right.
 
 use crate::error::HwResult;
+use crate::hw::How;
 use crate::ids::Ticket;
 use crate::limit::Limited;
 use crate::path::admission::RETRIES;
@@ -61,13 +62,17 @@ impl XQueue {
             self.turn_ready(Turning { brief: spec.brief, key: spec.key, has_submit: true });
         }
         if spec.completes {
-            return Direct::Launched(ticket, self.call_through(submit, ticket, call));
+            return Direct::Launched(ticket, self.call_through(submit, ticket, spec, call));
         }
+        let traced_at = self.traced_at();
         let result = call();
         if result.is_ok() {
             self.count(&submit, ticket, spec.key, limited);
             if spec.open {
                 self.hot.flight.note_open(&submit);
+            }
+            if let Some(at) = traced_at {
+                self.trace_launch(at, How::Direct, spec.subject);
             }
         } else {
             self.direct_failed.fetch_add(1, Ordering::Relaxed);
@@ -96,11 +101,22 @@ impl XQueue {
     /// Makes a direct call that completes everything in front of it.
     #[cold]
     #[inline(never)]
-    fn call_through(&self, submit: Submit<'_>, ticket: Ticket, call: impl FnOnce() -> HwResult) -> HwResult {
+    fn call_through(
+        &self,
+        submit: Submit<'_>,
+        ticket: Ticket,
+        spec: &CommandSpec<'_>,
+        call: impl FnOnce() -> HwResult,
+    ) -> HwResult {
         let (snapshot, dependencies) = (self.begin_sync(), self.snapshot_dependencies());
+        let traced_at = self.traced_at();
         let result = call();
         if result.is_ok() {
             self.count_completed(&submit, ticket, snapshot);
+            if let Some(at) = traced_at {
+                self.trace_launch(at, How::Direct, spec.subject);
+                self.trace_completed();
+            }
         } else {
             self.direct_failed.fetch_add(1, Ordering::Relaxed);
         }

@@ -3,7 +3,7 @@
 //! wait.
 
 use crate::error::{HwResult, SubmitError};
-use crate::hw::Footprint;
+use crate::hw::{Footprint, How};
 use crate::ids::Ticket;
 use crate::limit::Limited;
 use crate::path::launch::Next;
@@ -40,6 +40,7 @@ impl XQueue {
                 InOrder::Mine(submit, limited) => {
                     let snapshot = self.begin_sync();
                     let dependencies = if spec.completes { self.snapshot_dependencies() } else { Vec::new() };
+                    let traced_at = self.traced_at();
                     let result = call();
                     if result.is_ok() {
                         self.hot.deferred_launched.fetch_add(1, Ordering::Release);
@@ -51,11 +52,15 @@ impl XQueue {
                                 self.hot.flight.note_open(&submit);
                             }
                         }
+                        if let Some(at) = traced_at {
+                            self.trace_launch(at, How::InOrder, spec.subject);
+                        }
                     }
                     self.finish();
                     drop(submit);
                     self.hand_on();
                     if spec.completes {
+                        self.trace_completed();
                         self.completed_through(&result, &dependencies);
                     }
                     return Ok((ticket, result));

@@ -5,6 +5,7 @@
 //! reads atomic words and, once for a chunk of items, takes `pending`. Everything that may take long happens
 //! after it, under the submit lock alone.
 
+use crate::hw::How;
 use crate::ids::Ticket;
 use crate::limit::{Limit, Limited};
 use crate::state::pending::Work;
@@ -204,12 +205,16 @@ impl XQueue {
         #[cfg(feature = "broken-order")]
         crate::broken::count_unordered();
         self.separate(submit, limited);
+        let traced_at = self.traced_at();
         match command.launch(&*self.hw) {
             Ok(()) => {
                 self.hot.deferred_launched.fetch_add(1, Ordering::Release);
                 self.count(submit, item.ticket, item.key, limited);
                 if item.open {
                     self.hot.flight.note_open(submit);
+                }
+                if let Some(at) = traced_at {
+                    self.trace_launch(at, How::Deferred, item.subject);
                 }
             }
             Err(error) => {

@@ -24,6 +24,9 @@ impl XQueue {
         if let Some(error) = polled.error {
             self.keep_error(error);
         }
+        if polled.progress {
+            self.trace_completed();
+        }
         polled
     }
 

@@ -10,3 +10,4 @@ pub(crate) mod launch;
 pub(crate) mod markers;
 pub(crate) mod order;
 pub(crate) mod stand_in;
+pub(crate) mod trace;

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use crate::hw::CostKey;
+use crate::hw::{CostKey, Subject};
 use crate::ids::{OrderClass, Ticket};
 use crate::permission::QueuePermission;
 use crate::state::queue::{After, Edge, Scope, XQueue};
@@ -36,12 +36,29 @@ pub struct CommandSpec<'a> {
     /// True if the device itself needs only microseconds for it: a small copy. It can still wait for another
     /// program's kernel. Alone it is no reason to suspend others ([`crate::Observer::turned_ready_briefly`]).
     pub brief: bool,
+    /// What it is, for a trace.
+    pub subject: Subject,
 }
 
 impl CommandSpec<'_> {
     /// Returns a command that follows only its own queue.
     pub fn new(key: CostKey) -> Self {
-        Self { key, after: &[], scope: None, may_wait: true, completes: false, open: false, brief: false }
+        Self {
+            key,
+            after: &[],
+            scope: None,
+            may_wait: true,
+            completes: false,
+            open: false,
+            brief: false,
+            subject: Subject(0),
+        }
+    }
+
+    /// Returns the same command with a subject.
+    #[inline]
+    pub fn about(self, subject: Subject) -> Self {
+        Self { subject, ..self }
     }
 }
 

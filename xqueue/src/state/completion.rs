@@ -65,6 +65,7 @@ impl Completion {
     fn complete(&self) {
         for (queue, snapshot) in std::iter::once(&self.own).chain(&self.dependencies) {
             queue.hot.flight.complete(*snapshot);
+            queue.trace_completed();
             queue.reconcile();
         }
     }
@@ -186,6 +187,7 @@ impl XQueue {
     /// Turns the queue idle if nothing else is unfinished.
     pub fn synced(&self, snapshot: CompletionSnapshot) {
         self.hot.flight.complete(snapshot);
+        self.trace_completed();
         self.reconcile();
         self.try_idle(true);
         self.settle_markers();

@@ -43,6 +43,8 @@ pub(crate) struct Core {
     /// Launches from one marker to the next where nothing limits them.
     pub(crate) marker_spacing: AtomicU32,
     pub(crate) observer: Arc<dyn Observer>,
+    /// True while the observer wants events for a trace.
+    pub(crate) traced: AtomicBool,
     loops: Loops,
     pub(crate) watcher: WatcherHandle,
     pub(crate) epoch: Epoch,
@@ -85,6 +87,7 @@ impl Core {
             least_budget: AtomicU64::new(0),
             marker_spacing: AtomicU32::new(SPARSE),
             observer,
+            traced: AtomicBool::new(false),
             loops,
             watcher: WatcherHandle::new(config.watch),
             epoch: Epoch::new(),

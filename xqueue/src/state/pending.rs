@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::config::Bounds;
-use crate::hw::{CostKey, Footprint};
+use crate::hw::{CostKey, Footprint, Subject};
 use crate::ids::Ticket;
 use crate::state::storage::{CommandBox, CommandMemory};
 use crate::sync::{Instant, now, spin_hint};
@@ -29,6 +29,7 @@ pub(crate) enum Work {
 pub(crate) struct Item<E> {
     pub(crate) ticket: Ticket,
     pub(crate) key: CostKey,
+    pub(crate) subject: Subject,
     /// See [`crate::CommandSpec::open`].
     pub(crate) open: bool,
     pub(crate) footprint: Footprint,

@@ -53,6 +53,8 @@ pub struct XQueue {
     pub(crate) sticky: AtomicU32,
     pub(crate) accounting: Mutex<Accounting>,
     pub(crate) direct_failed: AtomicU64,
+    /// The completed launches about which the observer was told for a trace.
+    pub(crate) traced_completed: AtomicU64,
     /// The number of callers that wait for the queue inside the runtime ([`crate::Wait`]).
     pub(crate) waits: AtomicU32,
     pub(crate) chaos: AtomicU64,
@@ -247,6 +249,7 @@ impl XQueue {
             sticky: AtomicU32::new(0),
             accounting: Mutex::new(Accounting::default()),
             direct_failed: AtomicU64::new(0),
+            traced_completed: AtomicU64::new(0),
             waits: AtomicU32::new(0),
             chaos: AtomicU64::new(seed),
             device_waits: Mutex::new(Vec::new()),

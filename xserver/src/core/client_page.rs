@@ -21,6 +21,8 @@ pub trait ClientPage {
     fn preemption(&self) -> Preemption;
     /// The number of launches that blocked the calling thread for this reason.
     fn slow_path(&self, reason: SlowPath) -> u64;
+    /// The messages that the client takes ([`protocol::page::ClientHeader::takes`]).
+    fn takes(&self) -> u32;
     /// Returns true if the process is stopped, traced or suspended by `xcli suspend`, and so cannot make
     /// progress.
     fn is_stopped(&self) -> bool;

@@ -4,9 +4,10 @@ use super::client::ClientState;
 use super::{ClientPage, Core};
 use crate::access::{Asker, Grant};
 use protocol::codes::PreemptLevel;
-use protocol::control::{Client, Owner, Preemption, Queue, QueueState};
+use protocol::control::{Client, LACKS_TRACES, Owner, Preemption, Queue, QueueState};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::operation::{Permit, Reason};
+use protocol::page::TAKES_TRACES;
 use protocol::slow::SlowPath;
 use protocol::status::{Activity, Gang};
 use std::collections::BTreeSet;
@@ -41,6 +42,11 @@ impl<P: ClientPage> Core<P> {
         let state = &self.clients[self.find(client)?];
         let is_seen = asker.sees(state.uid, &state.grant);
         is_seen.then(|| (state.name.as_str(), hide_rival(reason, |pid| self.shows(asker, pid))))
+    }
+
+    /// Each client that this person may see, with its process and its name.
+    pub fn seen(&self, asker: &Asker) -> impl Iterator<Item = (ClientId, Pid, &str)> {
+        self.seen_by(asker).map(|(_, (state, gang))| (gang.client, gang.pid, state.name.as_str()))
     }
 
     /// Process, name, permission and reason of each client that this person may see.
@@ -93,6 +99,7 @@ impl<P: ClientPage> Core<P> {
                     .map(|reason| (reason.name().to_owned(), state.page.slow_path(*reason)))
                     .filter(|(_, count)| *count != 0)
                     .collect(),
+                lacks: state.lacks(),
                 queues: state
                     .slots
                     .iter()
@@ -138,6 +145,16 @@ impl<P: ClientPage> Core<P> {
         let Grant { rule, max_priority, .. } = &self.clients[index].grant;
         let uid = self.clients[index].uid;
         Some(Owner { uid, rule: rule.to_string(), max_priority: *max_priority, cgroup: None })
+    }
+}
+
+impl<P: ClientPage> ClientState<P> {
+    /// What the library of the program cannot do.
+    fn lacks(&self) -> Vec<String> {
+        // A program says what it takes before it announces a queue.
+        let is_known = !self.slots.is_empty();
+        let lacks = is_known && self.page.takes() & TAKES_TRACES == 0;
+        lacks.then(|| LACKS_TRACES.to_owned()).into_iter().collect()
     }
 }
 

@@ -156,6 +156,10 @@ impl ClientPage for PageOfWorld {
         if reason == SlowPath::Code { 7 } else { 0 }
     }
 
+    fn takes(&self) -> u32 {
+        protocol::page::TAKES_TRACES
+    }
+
     fn is_stopped(&self) -> bool {
         self.page.stopped.get()
     }

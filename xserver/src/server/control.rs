@@ -19,7 +19,7 @@ impl Server {
     /// Handles a request.
     pub(super) fn ask(&mut self, number: u64, connection: &mut Connection, frame: &Frame) -> Result<(), End> {
         let now = crate::clock::now();
-        if self.events.has(number) {
+        if self.events.has(number) || self.traces.has(number) {
             return Err(End::Unexpected(frame.kind));
         }
         connection.deadline = None;
@@ -119,6 +119,11 @@ impl Server {
                 self.ask_attachment(number, connection, pid, Work::Release(queues))
             }
             Ok(Request::Events { recent, follow }) => self.ask_events(number, connection, recent, follow),
+            Ok(Request::Trace) => {
+                // The first reply comes with the next heartbeat.
+                self.traces.record(number, connection.asker());
+                Ok(())
+            }
             Ok(Request::Snapshot { pid }) => self.ask_attachment(number, connection, pid, Work::Snapshot),
             Err(error) => self.refuse(connection, &Refusal::Invalid(error)),
         }
@@ -183,6 +188,7 @@ fn is_for_administrators(request: &Request) -> bool {
         | Request::Hint { .. }
         | Request::Expect
         | Request::Events { .. }
+        | Request::Trace
         | Request::Hold { .. }
         | Request::Release { .. }
         | Request::Snapshot { .. } => false,

@@ -93,6 +93,7 @@ impl Server {
                 Ok(grant) => {
                     connection.grant = grant.clone();
                     self.events.set_asker(*number, connection.asker());
+                    self.traces.set_asker(*number, connection.asker());
                     if let Some(client) = connection.client() {
                         self.core.set_grant(client, grant);
                     }

@@ -210,12 +210,25 @@ pub fn is_closed(socket: &impl AsFd) -> bool {
     }
 }
 
+/// Receives the bytes that are there, or waits for some, and the descriptors that come with them.
+pub fn receive_files(socket: &OwnedFd, bytes: &mut [u8], files: &mut Vec<OwnedFd>) -> usize {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(socket, &mut [IoSliceMut::new(bytes)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(some) = message {
+            files.extend(some);
+        }
+    }
+    got.bytes
+}
+
 /// A client of the server.
 pub struct Client {
     pub socket: OwnedFd,
     pub descriptors: Vec<OwnedFd>,
     pub page: &'static ServerPage,
-    header: &'static ClientHeader,
+    pub header: &'static ClientHeader,
     slots: &'static [Slot],
     pub writes: u64,
 }
@@ -229,21 +242,12 @@ impl Client {
     /// Connects on an open socket.
     pub fn on(socket: OwnedFd, name: &str) -> Self {
         send(&socket, &ToServer::Hello { pid: std::process::id(), name: name.to_owned() });
-        let mut bytes = [0; 256];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let got = recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)
-            .unwrap();
+        let (mut bytes, mut descriptors) = ([0; 256], Vec::new());
+        let length = receive_files(&socket, &mut bytes, &mut descriptors);
         let mut decoder = Decoder::new(REPLY_LIMIT);
-        decoder.push(&bytes[..got.bytes]);
+        decoder.push(&bytes[..length]);
         let welcome = ToClient::decode(&decoder.next_frame().unwrap().unwrap()).unwrap();
         assert!(matches!(welcome, ToClient::Welcome { .. }), "{welcome:?}");
-        let mut descriptors = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(some) = message {
-                descriptors.extend(some);
-            }
-        }
         assert_eq!(descriptors.len(), 3);
         let map = |file: &OwnedFd, bytes, protection| {
             // SAFETY: a new mapping at an address that the kernel chooses does not affect other memory.

@@ -149,6 +149,10 @@ impl ClientPage for Page {
         self.0.read(reason.number())
     }
 
+    fn takes(&self) -> u32 {
+        self.0.read(12) as u32
+    }
+
     fn is_stopped(&self) -> bool {
         self.0.stopped.get()
     }

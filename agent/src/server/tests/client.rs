@@ -84,14 +84,17 @@ impl Host for Program {
     fn cost_from_server(&self, _: protocol::cost::CostKey) -> Option<EvictCost> {
         None
     }
+    fn name_of_subject(&self, subject: u64) -> Option<String> {
+        (subject != 0).then(|| format!("kernel {subject}"))
+    }
     fn level_changed(&self) {}
 }
 
 /// A program with a client, and the socket of a server.
-struct Bed {
+pub(super) struct Bed {
     listener: UnixListener,
     domain: &'static Domain,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     queues: Queues,
     hints: Hints,
     agent: Option<JoinHandle<()>>,
@@ -100,7 +103,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let alone = ALONE.lock();
         let folder = tempfile::tempdir().unwrap();
         let (absent, path) = (folder.path().join("absent"), folder.path().join("socket"));
@@ -120,7 +123,7 @@ impl Bed {
         Self { listener, domain, shared, queues, hints, agent: Some(agent), _folder: folder, _alone: alone }
     }
 
-    fn queue(&self, handle: u64, priority: i32) -> Arc<XQueue> {
+    pub(super) fn queue(&self, handle: u64, priority: i32) -> Arc<XQueue> {
         let slot: &'static QueueSlot = Box::leak(Box::new(QueueSlot::new()));
         let config = QueueConfig { priority, tag: slot.tag(), ..QueueConfig::default() };
         let queue = self.domain.create_queue(xqueue::DeviceId(0), Arc::new(Hw), config).unwrap();
@@ -136,7 +139,7 @@ impl Bed {
         self.shared.wake();
     }
 
-    fn accept(&self) -> End {
+    pub(super) fn accept(&self) -> End {
         End::new(self.listener.accept().unwrap().0)
     }
 }
@@ -155,7 +158,7 @@ fn launch(queue: &XQueue) -> bool {
     matches!(queue.try_direct(&CommandSpec::new(CostKey(1)), || Ok(())), Direct::Launched(_, Ok(())))
 }
 
-fn synchronize(queue: &XQueue) {
+pub(super) fn synchronize(queue: &XQueue) {
     let proof = queue.begin_sync();
     queue.synced(proof);
     assert!(!queue.is_ready());

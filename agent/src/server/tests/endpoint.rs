@@ -45,7 +45,7 @@ pub(super) fn owned(number: c_int) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-fn memory_file(bytes: usize) -> OwnedFd {
+pub(super) fn memory_file(bytes: usize) -> OwnedFd {
     // SAFETY: the call makes a descriptor; the name is a C string.
     let file =
         owned(unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_ALLOW_SEALING | libc::MFD_CLOEXEC) });
@@ -54,7 +54,7 @@ fn memory_file(bytes: usize) -> OwnedFd {
     file
 }
 
-fn seal(file: &OwnedFd, seals: c_int) -> Result<(), Option<i32>> {
+pub(super) fn seal(file: &OwnedFd, seals: c_int) -> Result<(), Option<i32>> {
     // SAFETY: the call takes numbers.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
         0 => Ok(()),
@@ -63,7 +63,7 @@ fn seal(file: &OwnedFd, seals: c_int) -> Result<(), Option<i32>> {
 }
 
 /// Maps the file; it is never unmapped.
-fn mapped<T>(file: &OwnedFd, bytes: usize) -> &'static T {
+pub(super) fn mapped<T>(file: &OwnedFd, bytes: usize) -> &'static T {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: the kernel chooses the address of the new mapping.
     let page = unsafe { libc::mmap(ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };

@@ -117,6 +117,8 @@ struct Figures {
     /// Launches and short rounds, with markers in batches.
     batches: Measured,
     deferred: Measured,
+    /// Launches while somebody records, which needs a server.
+    traced: Option<Measured>,
     /// Launches, launches with synchronizations, on the machine's own HIP.
     real: Option<Measured>,
 }
@@ -140,6 +142,10 @@ impl Figures {
             contended: measure(Condition::Contended(None), &[launch, launch_own, launch_sync, short])?,
             batches: measure(Condition::Contended(Some(BATCH)), &[launch, short])?,
             deferred: measure(Condition::Deferred, &[deferred(On::Default), deferred(On::Own)])?,
+            traced: match setup.xserver {
+                Some(_) => Some(measure(Condition::Traced, &[launch])?),
+                None => None,
+            },
             real: match real {
                 true => Some(Self::real(setup, calls, rounds).context("on this machine's HIP runtime")?),
                 false => None,

@@ -15,10 +15,12 @@ const SHORT_ROUNDS_ADDED_NS: f64 = 80.0;
 const DEFERRED_ADDED_NS: f64 = 400.0;
 const DEFERRED_CPU_NS: f64 = 1500.0;
 const LAUNCH_SYNC_ADDED_NS: f64 = 500.0;
+/// What recording adds to a launch.
+const TRACED_MORE_NS: f64 = 50.0;
 const REAL_RATIO: f64 = 1.15;
 
 /// The figures that stand at the top of the JSON object as well.
-const HEADLINE: [&str; 9] = [
+const HEADLINE: [&str; 10] = [
     "forward_added_ns",
     "forward_launch_sync_added_ns",
     "direct_added_ns",
@@ -27,6 +29,7 @@ const HEADLINE: [&str; 9] = [
     "deferred_added_ns",
     "deferred_cpu_ns",
     "launch_sync_added_ns",
+    "traced_more_ns",
     "real_ratio",
 ];
 
@@ -111,7 +114,7 @@ macro_rules! row {
 
 impl Outcome {
     pub(super) fn new(figures: &Figures, connected: bool) -> Result<Self> {
-        let Figures { forward, direct, contended, batches, deferred, real } = figures;
+        let Figures { forward, direct, contended, batches, deferred, traced, real } = figures;
         let cpu = Row {
             what: "launch, deferred: all threads",
             native: "deferred_cpu_native_ns",
@@ -144,6 +147,12 @@ impl Outcome {
         for (measured, index, time, row) in rows {
             push(&mut report, measured, index, time, row)?;
         }
+        if let Some(traced) = traced {
+            push(&mut report, traced, 0, WALL, row!("launch, no rival, recorded", "traced", None))?;
+            let [[.., recorded], [.., plain]] = [traced.pairs[0].added(WALL)?, direct.pairs[0].added(WALL)?];
+            let limit = Limit::at_most(TRACED_MORE_NS);
+            report.judged("traced_more_ns", "  more than without", recorded - plain, "ns", limit);
+        }
         if let Some(real) = real {
             push(&mut report, real, 0, WALL, row!("launch, stock HIP", "real", None))?;
             let (ratio, limit) = (real.pairs[0].ratio()?, Limit::at_most(REAL_RATIO));
@@ -157,7 +166,11 @@ impl Outcome {
             met: report.is_met(),
             connected,
             headline: HEADLINE.map(|name| (name, value(name).map(|figure| figure.value))),
-            calls_counted: [forward, direct, contended, batches, deferred].map(|of| of.counted).iter().sum(),
+            calls_counted: [forward, direct, contended, batches, deferred]
+                .into_iter()
+                .chain(traced)
+                .map(|of| of.counted)
+                .sum(),
             real_calls_counted: real.as_ref().map(|real| real.counted),
             report,
         })
@@ -201,7 +214,8 @@ mod tests {
     fn figures(direct: f64, real: Option<Measured>) -> Figures {
         let [forward, contended, batches, deferred] =
             [10.0, 100.0, 120.0, 300.0].map(|time| measured(2.0, time));
-        Figures { forward, direct: measured(2.0, direct), contended, batches, deferred, real }
+        let traced = Some(measured(2.0, direct + 30.0));
+        Figures { forward, direct: measured(2.0, direct), contended, batches, deferred, traced, real }
     }
 
     #[test]
@@ -217,10 +231,11 @@ mod tests {
             ("deferred_added_ns", 298.0),
             ("deferred_cpu_ns", 596.0),
             ("launch_sync_added_ns", 100.0),
+            ("traced_more_ns", 30.0),
         ] {
             assert_eq!(json[name], value, "{name}");
         }
-        assert_eq!(json["calls_counted"], 35);
+        assert_eq!(json["calls_counted"], 42);
         assert!(json.as_object().unwrap().contains_key("real_ratio") && json["real_ratio"].is_null());
         assert_eq!((&json["met"], &json["connected"]), (&true.into(), &true.into()));
         let names: Vec<_> =

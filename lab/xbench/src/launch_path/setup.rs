@@ -20,6 +20,8 @@ pub(super) enum Condition {
     Forward,
     /// Queues without a rival of higher priority.
     Direct,
+    /// The same, while somebody records the program.
+    Traced,
     /// Queues with an idle rival of higher priority. Markers are recorded every so many commands; `None`
     /// leaves that to the adaptive window.
     Contended(Option<u32>),
@@ -34,7 +36,7 @@ impl Condition {
     fn path(self) -> LaunchPath {
         match self {
             Self::Forward => LaunchPath::Forwarded,
-            Self::Direct | Self::Contended(_) => LaunchPath::Direct,
+            Self::Direct | Self::Traced | Self::Contended(_) => LaunchPath::Direct,
             Self::Deferred => LaunchPath::Deferred,
         }
     }
@@ -67,7 +69,7 @@ impl Condition {
         match self {
             Self::Forward => markers == 0,
             // Synchronizations and quiet moments may add one each.
-            Self::Direct => markers <= u64::from(launches / FREE_RUN) + 8,
+            Self::Direct | Self::Traced => markers <= u64::from(launches / FREE_RUN) + 8,
             Self::Contended(Some(batch)) => markers + 1 >= u64::from(launches / batch),
             Self::Contended(None) | Self::Deferred => true,
         }
@@ -188,6 +190,14 @@ impl Setup<'_> {
         };
         let mut shimmed = self.worker(condition, server.as_ref(), &[])?;
         connected(&mut shimmed)?;
+        let _recorder = match &server {
+            Some(server) if condition == Condition::Traced => {
+                let mut recorder = Connection::open(&server.socket)?;
+                recorder.trace_one()?;
+                Some(recorder)
+            }
+            _ => None,
+        };
         let mut workers = [Worker::start(self.runtime, None)?, shimmed];
         let mut pairs = Vec::new();
         for &round in plan {

@@ -1,0 +1,71 @@
+//! What the server sends after its welcome: files for traces, and nothing else.
+
+use super::End;
+use super::connection::receive;
+use crate::descriptor::CheckedFd;
+use crate::link::ServerLink;
+use crate::tracer::Names;
+use protocol::frame::{Decoder, REQUEST_LIMIT};
+use protocol::message::ToClient;
+use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
+use xqueue::Domain;
+
+/// The state of what has come on a connection.
+pub(super) struct Incoming {
+    decoder: Decoder,
+    files: Vec<OwnedFd>,
+    clock_offset: u64,
+    /// What the trace has names for.
+    pub(super) names: Names,
+}
+
+impl Incoming {
+    /// The state of a new connection, with the difference of the server's clock.
+    pub(super) fn new(clock_offset: u64) -> Self {
+        let (decoder, files, names) = (Decoder::new(REQUEST_LIMIT), Vec::new(), Names::default());
+        Self { decoder, files, clock_offset, names }
+    }
+
+    /// Reads what is there.
+    ///
+    /// # Errors
+    /// The connection has ended, or the server sends something else.
+    pub(super) fn read(&mut self, socket: &CheckedFd, domain: &Domain, link: &ServerLink) -> Result<(), End> {
+        let mut bytes = [0; 64];
+        match receive(socket, &mut bytes, &mut self.files) {
+            Ok(0) => return Err(End::Lost("it has closed the connection".to_owned())),
+            Ok(length) => self.decoder.push(&bytes[..length]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let unexpected = || End::Lost("it sends an unexpected message".to_owned());
+        while let Some(frame) = self.decoder.next_frame().map_err(|_| unexpected())? {
+            match ToClient::decode(&frame).map_err(|_| unexpected())? {
+                ToClient::Trace {} => self.begin(domain, link),
+                ToClient::TraceEnd {} => link.tracer.end(domain),
+                // It accepts this process no longer, and closes the connection next.
+                ToClient::Refused { reason } => {
+                    return Err(End::Lost(format!("it refuses this process: {reason}")));
+                }
+                ToClient::Welcome { .. } => return Err(unexpected()),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, domain: &Domain, link: &ServerLink) {
+        self.names = Names::default();
+        // The kernel leaves the file out if this process has no descriptor left.
+        let file = self.files.pop();
+        self.files.clear();
+        let Some(file) = file else {
+            return tracing::warn!("no trace is written: this program has no file descriptor left");
+        };
+        if let Err(error) = link.tracer.begin(domain, &file, self.clock_offset) {
+            tracing::warn!(%error, "no trace is written");
+        }
+    }
+}
