@@ -8,10 +8,14 @@ use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::message::{REPLY, REQUEST, ToClient};
 use protocol::socket::SYSTEM_SOCKET;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, recvmsg, socket_with,
+};
 use std::fmt;
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, ErrorKind, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -225,29 +229,48 @@ impl Session {
     pub fn follow(
         mut self,
         request: &Request,
-        take: impl FnMut(Reply) -> io::Result<bool>,
+        mut take: impl FnMut(Reply) -> io::Result<bool>,
     ) -> anyhow::Result<()> {
-        let result = self.receive_all(request, take);
+        let result = self.receive_all(request, Some(LIMIT), |reply, _| take(reply));
+        self.result(result)
+    }
+
+    /// The same for replies with files, which `take` takes out, and for which there is no limit of time.
+    ///
+    /// # Errors
+    /// Those of [`Session::follow`].
+    pub fn follow_files(
+        mut self,
+        request: &Request,
+        take: impl FnMut(Reply, &mut Vec<OwnedFd>) -> io::Result<bool>,
+    ) -> anyhow::Result<()> {
+        let result = self.receive_all(request, None, take);
+        self.result(result)
+    }
+
+    fn result(self, result: Result<(), Cause>) -> anyhow::Result<()> {
         Ok(result.map_err(|cause| Failure { path: self.path, pid: self.pid, limit: LIMIT, cause })?)
     }
 
     fn receive_all(
         &mut self,
         request: &Request,
-        mut take: impl FnMut(Reply) -> io::Result<bool>,
+        limit: Option<Duration>,
+        mut take: impl FnMut(Reply, &mut Vec<OwnedFd>) -> io::Result<bool>,
     ) -> Result<(), Cause> {
         let stream = self.connected()?;
         send(&stream, request)?;
-        let mut decoder = Decoder::new(REPLY_LIMIT);
-        let mut until = Some(Instant::now() + LIMIT);
+        let mut receiver = Receiver::new();
+        let mut until = limit.map(|limit| Instant::now() + limit);
+        let mut is_first = true;
         loop {
-            let is_first = until.is_some();
-            let reply = match receive(&stream, &mut decoder, until.take()) {
+            let reply = match receiver.receive(&stream, until.take()) {
                 Err(Cause::Closed) if !is_first => return Err(Cause::Over),
                 Ok(Reply::Error(why)) => return Err(Cause::Refused(why)),
                 reply => reply?,
             };
-            if !take(reply).map_err(Cause::Output)? {
+            is_first = false;
+            if !take(reply, &mut receiver.files).map_err(Cause::Output)? {
                 return Ok(());
             }
         }
@@ -310,7 +333,7 @@ fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
 /// Sends one frame and receives one, before `until`.
 fn exchange(stream: &UnixStream, request: &Request, until: Instant) -> Result<Reply, Cause> {
     send(stream, request)?;
-    receive(stream, &mut Decoder::new(REPLY_LIMIT), Some(until))
+    Receiver::new().receive(stream, Some(until))
 }
 
 fn send(mut stream: &UnixStream, request: &Request) -> Result<(), Cause> {
@@ -322,31 +345,57 @@ fn send(mut stream: &UnixStream, request: &Request) -> Result<(), Cause> {
     }
 }
 
-/// Receives one frame, before `until` if that is given.
-fn receive(mut stream: &UnixStream, decoder: &mut Decoder, until: Option<Instant>) -> Result<Reply, Cause> {
-    let invalid = |why: String| Cause::Protocol(plain(&why));
-    let mut part = [0; 64 * 1024];
-    loop {
-        if let Some(frame) = decoder.next_frame().map_err(|error| invalid(error.to_string()))? {
-            // A server that accepts no more clients sends the refusal for a preloaded program.
-            if let Ok(ToClient::Refused { reason }) = ToClient::decode(&frame) {
-                return Err(Cause::Refused(reason));
+/// What has come on a connection, and is not a whole frame yet.
+struct Receiver {
+    decoder: Decoder,
+    /// The files that have come, in the order of their frames.
+    files: Vec<OwnedFd>,
+}
+
+impl Receiver {
+    fn new() -> Self {
+        Self { decoder: Decoder::new(REPLY_LIMIT), files: Vec::new() }
+    }
+
+    /// Receives one frame, before `until` if that is given.
+    fn receive(&mut self, stream: &UnixStream, until: Option<Instant>) -> Result<Reply, Cause> {
+        let invalid = |why: String| Cause::Protocol(plain(&why));
+        let mut part = vec![0; 64 * 1024];
+        loop {
+            if let Some(frame) = self.decoder.next_frame().map_err(|error| invalid(error.to_string()))? {
+                // A server that accepts no more clients sends the refusal for a preloaded program.
+                if let Ok(ToClient::Refused { reason }) = ToClient::decode(&frame) {
+                    return Err(Cause::Refused(reason));
+                }
+                if frame.kind != REPLY {
+                    return Err(invalid(format!("a frame of kind {:#x}", frame.kind)));
+                }
+                return serde_json::from_slice(&frame.payload).map_err(|error| invalid(error.to_string()));
             }
-            if frame.kind != REPLY {
-                return Err(invalid(format!("a frame of kind {:#x}", frame.kind)));
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Cause::Silent);
             }
-            return serde_json::from_slice(&frame.payload).map_err(|error| invalid(error.to_string()));
+            stream.set_read_timeout(left)?;
+            match self.read(stream, &mut part) {
+                Ok(0) => return Err(Cause::Closed),
+                Ok(n) => self.decoder.push(&part[..n]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) {
-            return Err(Cause::Silent);
+    }
+
+    /// Reads bytes, and the files that come with them: at most one for each frame, and one in each read.
+    fn read(&mut self, stream: &UnixStream, part: &mut [u8]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let got = recvmsg(stream, &mut [IoSliceMut::new(part)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(files) = message {
+                self.files.extend(files);
+            }
         }
-        stream.set_read_timeout(left)?;
-        match stream.read(&mut part) {
-            Ok(0) => return Err(Cause::Closed),
-            Ok(n) => decoder.push(&part[..n]),
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error.into()),
-        }
+        Ok(got.bytes)
     }
 }

@@ -54,11 +54,20 @@ pub fn run(args: &EventsArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
 
 /// Formats an event; `local` formats a time.
 fn line(event: &ServerEvent, local: impl Fn(u64) -> String) -> String {
-    let mut line = format!("{}  ", local(event.time_us));
+    format!("{}  {}", local(event.time_us), columns(&event.kind))
+}
+
+/// Formats what has happened, for a place that has no columns.
+pub fn text(kind: &EventKind) -> String {
+    columns(kind).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn columns(kind: &EventKind) -> String {
+    let mut line = String::new();
     let program = |pid: &protocol::ids::Pid, name: &str| format!("{pid} {}", plain(name));
     let queues = |queues: &[u32]| queues.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     // Writing to a String cannot fail.
-    let _ = match &event.kind {
+    let _ = match kind {
         EventKind::Joined { pid, name, uid } => write!(line, "joined     {}, user {uid}", program(pid, name)),
         EventKind::Left { pid, name, why } => {
             write!(line, "left       {}: {}", program(pid, name), plain(why))

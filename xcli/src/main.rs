@@ -39,6 +39,7 @@ mod server;
 mod suspend;
 mod table;
 mod top;
+mod trace;
 mod trial;
 
 use clap::{Parser, Subcommand};
@@ -131,6 +132,13 @@ enum Command {
     /// events of your programs; administrators and observers see all. With --follow, the exit code is 1 when the server
     /// ends.
     Events(events::EventsArgs),
+    /// Record what programs launch and why they are suspended, for ui.perfetto.dev
+    ///
+    /// The trace has each program that you may see: its launches with the names of kernels, when the program saw that they had
+    /// completed, the states of its queues, its suspensions with the server's reasons, and evictions. While it is recorded, a
+    /// launch takes some tens of nanoseconds longer.
+    #[command(subcommand)]
+    Trace(trace::TraceCommand),
     /// Print the metrics of the server, or serve them to Prometheus
     ///
     /// In the text format of OpenMetrics, once or, with --listen, over HTTP at /metrics. docs/metrics.md describes each
@@ -307,6 +315,7 @@ fn main() -> ExitCode {
         Command::With { variables, command } => Ok(ExitCode::from(run::with(&variables, &command))),
         Command::List { json } => done(list(&endpoint, json)),
         Command::Events(args) => done(events::run(&args, &endpoint)),
+        Command::Trace(command) => done(trace::run(&command, &endpoint)),
         Command::Top(args) => done(top::run(&args, &endpoint)),
         Command::Metrics(args) => done(metrics::run(&args, &endpoint)),
         Command::Off => {
