@@ -15,7 +15,7 @@ const FIRST: u32 = 10;
 /// The arguments of `xcli events`.
 #[derive(Debug, clap::Args)]
 pub struct EventsArgs {
-    /// Show which programs run now, and then go on with what happens
+    /// Show which programs run now, then events as they happen
     #[arg(short = 'f', long)]
     follow: bool,
     /// The most past events to show [default: all that the server keeps; with --follow: 10]
@@ -46,7 +46,9 @@ pub fn run(args: &EventsArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
     });
     match result.as_ref().err().and_then(|error| error.downcast_ref()) {
         Some(Failure { cause: Cause::Refused(why), .. }) if why.contains("unknown variant `events`") => {
-            bail!("this server is older than this xcli, and tells no events")
+            bail!(
+                "this server reports no events, because it is older than this xcli: start a server of the same version"
+            )
         }
         _ => result,
     }
@@ -83,7 +85,7 @@ fn columns(kind: &EventKind) -> String {
         }
         EventKind::Policy { by, policy, device } => {
             let device = device.map(|device| format!(" on device {device}")).unwrap_or_default();
-            let policy = policy.as_deref().map_or("that of all devices".to_owned(), plain);
+            let policy = policy.as_deref().map_or("the common one again".to_owned(), plain);
             write!(line, "policy     {policy}{device}, by {by}")
         }
         EventKind::Switched { by, on } => {
@@ -95,7 +97,7 @@ fn columns(kind: &EventKind) -> String {
         }
         EventKind::Reloaded { error: None } => write!(line, "reloaded   the configuration"),
         EventKind::Reloaded { error: Some(error) } => {
-            write!(line, "reloaded   nothing, the configuration has a mistake: {}", plain(error))
+            write!(line, "reloaded   nothing: the configuration has a mistake: {}", plain(error))
         }
         EventKind::Refused { pid, uid, what, why } => {
             let what = match what {
@@ -181,7 +183,7 @@ mod tests {
             ),
             (
                 EventKind::Policy { by: pid, policy: None, device: Some(DeviceId(3)) },
-                "T7  policy     that of all devices on device 3, by 42",
+                "T7  policy     the common one again on device 3, by 42",
             ),
             (EventKind::Switched { by: pid, on: false }, "T7  switched   off: every program runs, by 42"),
             (

@@ -33,7 +33,8 @@ pub fn text(list: &List, terminal: Option<usize>) -> String {
     let others = if list.partial { "programs of other users are not shown\n" } else { "" };
     let others = others.to_owned() + &outsiders(&list.server.outsiders);
     if list.clients.is_empty() {
-        let whose = if list.partial { "no program of yours is connected" } else { "no program is connected" };
+        let whose =
+            if list.partial { "none of your programs is connected" } else { "no program is connected" };
         return format!("{head}\n{whose}\n{others}{held}");
     }
     let lines: Vec<Line> =

@@ -25,7 +25,7 @@ const INDEX: &str = "giveway: the metrics are at /metrics\n";
 #[derive(clap::Args)]
 pub struct MetricsArgs {
     /// Serve the metrics over HTTP until xcli is stopped: 127.0.0.1:PORT (or another loopback address) or the absolute path of a Unix socket.
-    /// Other addresses are refused. Port 0 stands for any free port, which a line on standard error names
+    /// Other addresses are refused. With port 0 the system chooses a free port, and a line on standard error names it
     #[arg(long, value_name = "ADDRESS", value_parser = http::address)]
     listen: Option<Address>,
     /// Answer only requests with this token (`Authorization: Bearer TOKEN`). The file is read at each request
@@ -51,7 +51,7 @@ pub fn run(args: &MetricsArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
         let memory = Memory::of_driver().read();
         return Ok(print(&Numbers::new(list, memory, limits).text()?)?);
     };
-    // Before it listens: a mistake here is told at once.
+    // Before it listens, so that a mistake shows at once.
     if let Some(file) = &args.token_file {
         token(file)?;
     }

@@ -366,5 +366,8 @@ fn events_of_an_older_server_are_an_error() {
     dir.serve(move |_| Reply::Error(why.to_owned()));
     let (code, out, err) = finish(dir.xcli().arg("events"));
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert_eq!(err, "xcli: this server is older than this xcli, and tells no events\n");
+    assert_eq!(
+        err,
+        "xcli: this server reports no events, because it is older than this xcli: start a server of the same version\n"
+    );
 }

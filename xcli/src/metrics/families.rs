@@ -229,7 +229,7 @@ fn sums(registry: &mut Registry, totals: &Totals) {
             "Time from a suspension until the program's queues were off the hardware, at levels 2 and 3",
             &totals.evictions,
         ),
-        ("suspension_seconds", "Time for which a program with work was suspended", &totals.suspensions),
+        ("suspension_seconds", "Time that a program with work was suspended", &totals.suspensions),
     ] {
         registry.register_collector(Box::new(Histogram { name, help, durations: durations.clone() }));
     }
@@ -239,12 +239,12 @@ fn sums(registry: &mut Registry, totals: &Totals) {
     }
     metrics! { registry, &totals.completed, |(class, _): &(Class, u64)| vec![("class", class.to_string())];
         counter "completed_commands", |(_, count)| *count as f64,
-            "Completed kernels, copies and other commands, as the programs say. Class: urgent (priority above 0), normal (0), batch (below 0)";
+            "Completed kernels, copies and other commands, as the programs report. Class: urgent (priority above 0), normal (0), batch (below 0)";
     }
     let labels = |work: &Work| vec![("device", work.device.to_string()), ("class", work.class.to_string())];
     metrics! { registry, &totals.work, labels;
         counter "device_worked_seconds", |work| seconds(work.worked_ns),
-            "Time for which the device worked, as far as the programs know it";
+            "Time that the device worked, as far as the programs know";
     }
     metrics! { registry, &[totals], |_: &&Totals| Labels::new();
         counter "server_lapsed_leases", |of| of.lapsed_leases as f64,
@@ -282,7 +282,7 @@ fn policies(registry: &mut Registry, all: &[PolicyInForce]) {
         gauge "policy_parameter", |named| Some(named.2), "Value of a parameter of the policy";
     }
     metrics! { registry, &counts, named("count");
-        gauge "policy_counted", |named| Some(named.2), "Counter of the policy since it is in force";
+        gauge "policy_counted", |named| Some(named.2), "Counter of the policy since it was put in force";
     }
 }
 
@@ -298,7 +298,7 @@ fn processes(registry: &mut Registry, clients: &[Client]) {
         counter "process_preemptions", |of| of.preemptions.unwrap_or_default() as f64,
             "Suspensions of the process while it had work";
         counter "process_completed_commands", |of| of.completed.unwrap_or_default() as f64,
-            "Completed kernels, copies and other commands, as the process says";
+            "Completed kernels, copies and other commands, as the process reports";
         counter "process_holds", |of| of.preemption.holds as f64,
             "Suspensions that evicted the queues of the process from the hardware";
         counter "process_waits", |of| of.preemption.waits as f64,
@@ -355,7 +355,7 @@ fn queues(registry: &mut Registry, clients: &[Client]) {
         counter "queue_direct_launches", |(_, of)| of.status.counts.direct as f64,
             "Launches made by the submitting thread";
         counter "queue_deferred_launches", |(_, of)| of.status.counts.deferred as f64,
-            "Launches that were pending before";
+            "Launches that were pending first";
         counter "queue_suspensions", |(_, of)| of.status.counts.suspensions as f64, "Suspensions of the queue";
         counter "queue_suspended_seconds", |(_, of)| seconds(of.status.counts.suspended_ns),
             "Time that the queue was suspended, including the current suspension";
@@ -365,9 +365,9 @@ fn queues(registry: &mut Registry, clients: &[Client]) {
         counter "queue_ready_seconds", |(_, of)| seconds(of.ready_ns),
             "Time that the queue had work. An estimate while no other program waits";
         counter "queue_running_seconds", |(_, of)| seconds(of.running_ns),
-            "Part of that time in which the process was permitted to launch";
+            "Time that the queue had work and the process was permitted to launch. An estimate while no other program waits";
         counter "queue_worked_seconds", |(_, of)| seconds(of.worked_ns),
-            "Time for which the device worked for the queue, as far as the process knows it";
+            "Time that the device worked for the queue, as far as the process knows";
     }
 }
 
@@ -378,7 +378,7 @@ fn memory(registry: &mut Registry, all: &[(String, Used)]) {
     metrics! { registry, all, labels;
         gauge "process_memory_bytes", |(_, of)| Some(of.now as f64), "Device memory of the process, as the driver counts it";
         gauge "process_memory_peak_bytes", |(_, of)| of.peak.map(|peak| peak as f64),
-            "The most of it that was found, once a second since the metrics are served";
+            "Highest reading of the device memory of the process, at one reading a second since the exporter started";
     }
 }
 

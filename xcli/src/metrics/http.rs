@@ -115,7 +115,7 @@ impl Listener {
         })
     }
 
-    /// Serves for ever.
+    /// Serves until the socket breaks.
     ///
     /// # Errors
     /// The socket is broken.
@@ -251,7 +251,12 @@ impl Asked {
         let is_head = match request.method {
             Some("GET") => false,
             Some("HEAD") => true,
-            _ => return Err(Said { more: "Allow: GET, HEAD\r\n", ..Said::text(405, "only GET and HEAD\n") }),
+            _ => {
+                return Err(Said {
+                    more: "Allow: GET, HEAD\r\n",
+                    ..Said::text(405, "only GET and HEAD are served\n")
+                });
+            }
         };
         let authorization =
             request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("authorization"));

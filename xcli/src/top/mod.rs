@@ -27,10 +27,10 @@ pub struct TopArgs {
     /// How often a second the server is asked, from 0.1 to 20. A server with many clients may answer less often
     #[arg(short = 'f', long, value_name = "HZ", default_value = "1", value_parser = frequency)]
     frequency: Duration,
-    /// End after so many updates [default: no end]
+    /// End after this many updates [default: no end]
     #[arg(short = 'n', long, value_name = "COUNT")]
     count: Option<NonZeroU64>,
-    /// Print a table for each interval instead of the view, as if the output were no terminal
+    /// Print a table for each interval instead of the view, as if the output were not a terminal
     #[arg(long)]
     plain: bool,
     /// Print JSON, one object in a line for each interval: `interval_s`, and the `programs` with `pid`, `name`, `uid`,
@@ -51,7 +51,7 @@ fn frequency(word: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// Shows the view, or prints tables if the output is no terminal.
+/// Shows the view, or prints tables if the output is not a terminal.
 ///
 /// # Errors
 /// The terminal cannot be used. Without the view: the server does not answer.

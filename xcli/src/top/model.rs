@@ -428,7 +428,7 @@ impl Model {
 
     fn set_priority(&mut self, of: &RowId, text: &str) -> Option<Action> {
         if self.selected_line().is_none_or(|(id, _)| id != *of) {
-            return self.order(Err("the program has ended, or its queue".to_owned()));
+            return self.order(Err("the program or its queue has ended".to_owned()));
         }
         let (client, queue) = self.chosen()?;
         let set = |priority| orders::set_priority(client, &name(client), queue, priority);

@@ -108,14 +108,15 @@ pub fn step_priority(
     let next = i64::from(highest) + step;
     match Priority::try_from(next) {
         Ok(next) if next != Priority::NO_EXECUTE => Ok(set_priority(client, name, queue, next)),
-        _ => Err(format!("priority {highest} is the last one")),
+        _ if step > 0 => Err(format!("priority {highest} is the highest")),
+        _ => Err(format!("priority {highest} is the lowest with which a program runs; z suspends it")),
     }
 }
 
 /// Reads a typed priority.
 pub fn priority(text: &str) -> Result<Priority, String> {
     let number = text.trim().parse::<i64>().ok();
-    let expected = || format!("{text:?} is no priority: type a whole number from -256 to 255");
+    let expected = || format!("{text:?} is not a priority: type a whole number from -256 to 255");
     number.and_then(|number| Priority::try_from(number).ok()).ok_or_else(expected)
 }
 
@@ -128,7 +129,7 @@ pub fn set_policy(text: &str) -> Result<Order, String> {
         Some((name.trim_start_matches('-').to_owned(), value.parse::<f64>().ok()?))
     };
     let values =
-        words.map(|word| value(word).ok_or_else(|| format!("{word:?} is no parameter: type NAME=NUMBER")));
+        words.map(|word| value(word).ok_or_else(|| format!("{word:?} is not a parameter: type NAME=NUMBER")));
     let order = PolicyOrder { policy, values: values.collect::<Result<_, String>>()?, device: None };
     let choice = named::choice(&order)?;
     let order = PolicyOrder { policy: choice.row.kind.name().to_owned(), ..order };
@@ -216,7 +217,10 @@ mod tests {
         assert_eq!(step(&list, 0, None, 1).unwrap(), [hint(Pid(4242), None, level(11))]);
         let of_queue = step(&list, 0, Some(QueueId(8)), -1).unwrap();
         assert_eq!(of_queue, [hint(Pid(4242), Some(QueueId(8)), level(9))]);
-        assert_eq!(step(&list, 1, None, -1), Err("priority -255 is the last one".to_owned()));
+        assert_eq!(
+            step(&list, 1, None, -1),
+            Err("priority -255 is the lowest with which a program runs; z suspends it".to_owned())
+        );
         assert!(step(&list, 2, None, 1).unwrap_err().contains("no queue yet"));
         suspended(&mut list);
         assert!(step(&list, 0, None, 1).unwrap_err().contains("Z resumes it"));

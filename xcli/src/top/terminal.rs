@@ -198,7 +198,7 @@ fn spawn(name: &str, to: &SyncSender<Event>, work: fn(&SyncSender<Event>)) -> io
     thread::Builder::new().name(name.to_owned()).spawn(move || work(&to)).map(drop)
 }
 
-/// Reads keys until nobody wants them any more.
+/// Reads keys until the loop has ended.
 fn read_keys(to: &SyncSender<Event>) {
     loop {
         let event = match event::read() {

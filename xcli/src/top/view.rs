@@ -272,7 +272,7 @@ fn nothing(model: &Model) -> String {
         (None, None) => String::new(),
         (None, Some(_)) if !model.filter.is_empty() => "no program matches the filter".to_owned(),
         (None, Some(_)) if model.is_partial() => {
-            "no program of yours is connected; programs of other users are not shown".to_owned()
+            "none of your programs is connected; programs of other users are not shown".to_owned()
         }
         (None, Some(_)) => "no program is connected".to_owned(),
     }

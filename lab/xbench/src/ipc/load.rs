@@ -1,15 +1,16 @@
 //! Many transitions a second, and whether one of them was lost.
 //!
-//! Each pair of clients has a device. The low one has work for the whole time. The urgent one turns ready, ready and idle in
-//! turn, and idle at last: the low one is suspended from its first *ready* on and resumed some time after its last *idle*. While
-//! the low one waits, the server asks for every transition of the urgent one.
+//! Each pair of clients has a device. The low client has work all the time. In each round the urgent one turns ready, then idle and
+//! ready again several times, and finally idle. The low client is suspended from the first *ready* on, and resumed some time after
+//! the last *idle*. While it waits, the server asks for every transition of the urgent one.
 //!
-//! Nothing is lost if
-//! * each first *ready* suspends the low client, and each last *idle* resumes it (not: `lost`), and does so within a lease
-//!   (not: `late`),
-//! * no lease ends (`expired`), and no client is disconnected (`gone`),
-//! * at the end the server's list has, for each client, the last state to the nanosecond and the permission that follows from
-//!   it (not: `wrong`).
+//! A run counts these failures:
+//! * `lost`: a first *ready* that did not suspend the low client, or a last *idle* that did not resume it;
+//! * `late`: one of these that took longer than a lease;
+//! * `expired`: a lease that ended;
+//! * `gone`: a client that was disconnected;
+//! * `wrong`: a client for which the server's list at the end does not have the last state, to the nanosecond, or the permission
+//!   that follows from it.
 
 use super::bed::Bed;
 use super::client::{Client, QUEUE};
@@ -34,7 +35,7 @@ const NAP: Duration = Duration::from_micros(100);
 /// The time in which the server must show the last states: it looks at least at every heartbeat.
 const SETTLED: Duration = SERVER_PATIENCE;
 
-/// What a run is.
+/// The size of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     /// Pairs of clients, each with a thread.
@@ -270,7 +271,7 @@ impl Pair {
 }
 
 impl Counts {
-    /// Notes a wait, which may have ended in vain.
+    /// Notes a wait, and whether what it waited for came.
     fn note(&mut self, came: bool, ns: u64, times: fn(&mut Self) -> &mut Vec<f64>) {
         match came {
             false => self.lost += 1,

@@ -123,7 +123,7 @@ fn priority_is_typed() {
     assert_eq!(requests(model.key(Key::Enter)), [hint(31_337, None, -12)]);
     assert!(keys(&mut model, "p300\n").is_empty());
     let message = model.message.clone().unwrap();
-    assert!(message.is_error && message.text.contains("no priority"), "{message:?}");
+    assert!(message.is_error && message.text.contains("is not a priority"), "{message:?}");
     assert!(keys(&mut model, "p1\x1b").is_empty());
     assert_eq!((&model.mode, model.message.as_ref()), (&Mode::Browse, None));
     // The program ends while its priority is typed.
