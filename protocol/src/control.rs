@@ -9,7 +9,7 @@ pub use crate::hint::table::HintUpdate;
 pub use events::{EVENTS, EventKind, Refused, ServerEvent};
 pub use policies::{Parameter, Policies, Policy, PolicyInForce, PolicyOrder};
 
-use crate::bounds::Priority;
+use crate::bounds::{Priority, Utilization};
 use crate::codes::PreemptLevel;
 use crate::hint::ProcessHints;
 use crate::ids::{ClientId, DeviceId, Pid, QueueId};
@@ -54,6 +54,8 @@ pub enum Request {
     Reload,
     /// Asks for the configuration in force. Answered by [`Reply::Config`].
     Config,
+    /// Asks for the names of priorities. Answered by [`Reply::Priorities`].
+    Priorities,
     /// Announces a client: the requesting process is, or becomes, a program that will connect. Until it ends,
     /// the server counts as used, even after this connection is closed. Answered by [`Reply::Done`].
     Expect,
@@ -153,6 +155,8 @@ pub enum Reply {
     Snapshot(Snapshot),
     /// To [`Request::Config`].
     Config(ConfigInForce),
+    /// To [`Request::Priorities`]: the names of the configuration; a server of one user has none.
+    Priorities(BTreeMap<String, Priority>),
     /// To [`Request::Events`], in the order in which they happened.
     Events(Vec<ServerEvent>),
     /// To [`Request::Trace`]: one program. A memory file to read comes with the first byte of the frame
@@ -267,6 +271,9 @@ pub struct Client {
     /// Hints of the process.
     #[serde(default)]
     pub hints: ProcessHints,
+    /// The hints in force that the configuration gives to the program by its name. Missing if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given: Option<Given>,
     /// Permission and its reason.
     pub permit: Permit,
     /// Time at which the permission to run last changed.
@@ -313,8 +320,29 @@ pub struct Owner {
     pub rule: String,
     /// The highest priority that the rule permits.
     pub max_priority: Priority,
+    /// The largest share that the rule permits. Missing from an older server.
+    #[serde(default)]
+    pub max_share: Utilization,
+    /// The deepest preemption level that the rule permits. Missing from an older server.
+    #[serde(default = "deepest", with = "crate::codes::level_number")]
+    pub max_level: PreemptLevel,
     /// The control group, such as `/system.slice/docker-0123.scope`; `None` if the server cannot see it.
     pub cgroup: Option<String>,
+}
+
+/// The level that the rules of older servers permit.
+fn deepest() -> PreemptLevel {
+    PreemptLevel::Interrupt
+}
+
+/// Hints that the configuration gives to a program by its name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Given {
+    /// The pattern of the entry that matches the program's name.
+    pub program: String,
+    /// The hints that neither the program nor a person has set for all of its queues: names as those of `xcli hint`, with
+    /// their values before the limits of the rule.
+    pub hints: BTreeMap<String, String>,
 }
 
 /// The time in which a client was suspended while it had work, and the device's work for others meanwhile. Each

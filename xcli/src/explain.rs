@@ -3,7 +3,7 @@
 use crate::ask;
 use crate::endpoint::Endpoint;
 use crate::hint::queue;
-use crate::list::{disregarded, lacks};
+use crate::list::{disregarded, given, lacks};
 use crate::output::show;
 use crate::table::{duration, plain};
 use anyhow::bail;
@@ -224,6 +224,7 @@ fn remarks(list: &List, client: &Client, queue: &Queue, command: impl Fn(&str) -
     if !client.fresh && !client.yielded {
         remarks.push("the process did not answer: its numbers are old".to_owned());
     }
+    remarks.extend(given(client));
     let share = client.permit.share;
     if queue.state == QueueState::Suspended
         && share != Share::NONE

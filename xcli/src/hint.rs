@@ -44,22 +44,21 @@ impl HintArgs {
         Target { pid: self.pid.map(Pid), queue: self.queue.map(QueueId) }
     }
 
-    fn said(&self) -> Result<Vec<HintUpdate>, Error> {
-        let said = self.options.hints.clone();
-        let of_all = |said: &HintUpdate| said.spec().scope == Scope::AnyProcess;
-        if self.target() == Target::default() && !said.iter().all(of_all) {
-            return Err(Error::Usage("specify a target: --pid PID or -x QUEUE"));
+    fn said(&self, endpoint: &Endpoint) -> anyhow::Result<Vec<HintUpdate>> {
+        if self.target() == Target::default() && !self.options.all(|spec| spec.scope == Scope::AnyProcess) {
+            return Err(Error::Usage("specify a target: --pid PID or -x QUEUE").into());
         }
-        Ok(said)
+        self.options.resolve(endpoint)
     }
 }
 
 /// Sends the hints to the server.
 ///
 /// # Errors
-/// Wrong usage; the server does not answer; or it refuses because no target or several targets match.
+/// Wrong usage; the server does not answer, or has no priority of that name; or it refuses because no target or several
+/// targets match.
 pub fn run(args: &HintArgs, endpoint: &Endpoint) -> anyhow::Result<()> {
-    let (of, said) = (args.target(), args.said()?);
+    let (of, said) = (args.target(), args.said(endpoint)?);
     ask::order(endpoint, &Request::Hint { of, said }).map_err(|error| match error.downcast_ref() {
         Some(Failure { cause: Cause::Refused(why), .. }) => anyhow!("{}", refused(why, of, endpoint)),
         _ => error,

@@ -2,9 +2,10 @@
 
 use crate::suspend;
 use crate::table::{self, Column, Line, duration, plain};
+use protocol::bounds::Utilization;
 use protocol::codes::PreemptLevel;
 use protocol::control::{
-    Client, List, Outsider, Owner, PolicyInForce, Preemption, Queue, QueueState, Server,
+    Client, Given, List, Outsider, Owner, PolicyInForce, Preemption, Queue, QueueState, Server,
 };
 use protocol::cost::CostOrigin;
 use protocol::operation::Reason;
@@ -93,6 +94,7 @@ fn client_lines(client: &Client, on: bool) -> Vec<Line> {
         lines.extend(remark.map(|remark| Line::Remark(format!("queue {}: {remark}", queue.id()))));
     }
     lines.extend(owner(client).map(Line::Remark));
+    lines.extend(given(client).map(Line::Remark));
     lines.extend(preemption(client).map(Line::Remark));
     lines.extend(slow_path(client).map(Line::Remark));
     lines.extend(lacks(client).map(Line::Remark));
@@ -119,7 +121,7 @@ pub fn lacks(client: &Client) -> Option<String> {
 
 /// Tells the user of a client of a server for all users, and what the rules permit.
 fn owner(client: &Client) -> Option<String> {
-    let Owner { uid, rule, max_priority, cgroup } = client.owner.as_ref()?;
+    let Owner { uid, rule, max_priority, max_share, max_level, cgroup } = client.owner.as_ref()?;
     let cgroup =
         cgroup.as_deref().map(|cgroup| format!(", control group {}", plain(cgroup))).unwrap_or_default();
     let own = client.queues.iter().filter_map(|queue| queue.own_priority).max();
@@ -127,10 +129,26 @@ fn owner(client: &Client) -> Option<String> {
         Some(own) if own > *max_priority => format!(", of which the program asks for {own}"),
         _ => String::new(),
     };
+    let share = match *max_share {
+        Utilization::MAX => String::new(),
+        most => format!("; shares up to {most} %"),
+    };
+    let level = match *max_level {
+        PreemptLevel::Interrupt => String::new(),
+        most => format!("; preemption level {most} at most"),
+    };
     Some(format!(
-        "user {uid}{cgroup}; the rule {:?} permits priorities up to {max_priority}{asks}",
+        "user {uid}{cgroup}; the rule {:?} permits priorities up to {max_priority}{asks}{share}{level}",
         plain(rule)
     ))
+}
+
+/// Tells what the configuration gives to a client by its name.
+pub fn given(client: &Client) -> Option<String> {
+    let Given { program, hints } = client.given.as_ref()?;
+    let hints: Vec<_> =
+        hints.iter().map(|(name, value)| format!("{} {}", plain(name), plain(value))).collect();
+    Some(format!("the configuration gives to programs {:?}: {}", plain(program), hints.join(", ")))
 }
 
 /// Explains a queue that runs although its priority is -256. If all queues of a process have that priority,
@@ -274,6 +292,7 @@ pub(crate) mod tests {
             pid: Pid(pid),
             name: name.to_owned(),
             owner: None,
+            given: None,
             hints: ProcessHints::default(),
             permit,
             since: Time(0),

@@ -2,7 +2,7 @@
 
 use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::hint_options::HintOptions;
+use crate::hint_options::{self, HintOptions};
 use crate::output::warn;
 use crate::server::{self, beside};
 use crate::trial;
@@ -170,7 +170,11 @@ fn variables(args: &RunArgs, endpoint: &Endpoint) -> anyhow::Result<(PathBuf, Va
             set.push(("XSCHED_SOCKET".into(), Some(endpoint.variable())));
         }
     }
-    let mut options = args.hints.variables();
+    anyhow::ensure!(
+        args.policy.is_none() || !args.hints.has_name(),
+        "only a server has names for priorities, and with --policy there is none: type a number"
+    );
+    let mut options = hint_options::variables(&args.hints.resolve(endpoint)?);
     let numbers = [
         ("--level", "XSCHED_AUTO_XQUEUE_LEVEL", args.level.map(|level| level.to_string())),
         ("--threshold", "XSCHED_AUTO_XQUEUE_THRESHOLD", args.threshold.map(|commands| commands.to_string())),

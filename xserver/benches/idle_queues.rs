@@ -117,14 +117,7 @@ impl ClientPage for Pages {
 /// Connects a client with so many queues, on devices from this one on.
 fn join(core: &mut Core<Pages>, queues: usize, priority: i64, device: u64) -> (ClientId, Rc<Page>) {
     let page = Page::new(queues);
-    let grant = Grant {
-        rule: "all".into(),
-        max_priority: Priority::MAX,
-        administers: true,
-        observes: true,
-        within: None,
-    };
-    let newcomer = Newcomer { pid: Pid(1), uid: 0, name: "client".into(), grant };
+    let newcomer = Newcomer { pid: Pid(1), uid: 0, name: "client".into(), grant: Grant::all("all") };
     let client = core.join(newcomer, Pages(page.clone()));
     for number in 0..queues as u64 {
         let created = ToServer::QueueCreated {

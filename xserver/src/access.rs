@@ -4,7 +4,8 @@
 //! and has rules: a user sees and changes the own programs only, and their priority has a limit.
 
 use host::user::Namespace;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, Utilization};
+use protocol::codes::PreemptLevel;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
@@ -29,8 +30,14 @@ pub struct Grant {
     pub rule: Arc<str>,
     /// The highest priority of its queues.
     pub max_priority: Priority,
+    /// The largest share of itself and of its queues.
+    pub max_share: Utilization,
+    /// The deepest level at which it is suspended.
+    pub max_level: PreemptLevel,
     /// True if it may see and change everything.
     pub administers: bool,
+    /// True if it may set policies. Who administers may in any case.
+    pub sets_policies: bool,
     /// True if it may see everything. Who administers may in any case.
     pub observes: bool,
     /// The socket, if it is one of `[[listen]]`. Clients of such a socket see only each other.
@@ -63,6 +70,11 @@ impl Asker {
         self.grant.administers || is_inside && is_same(self.uid, uid)
     }
 
+    /// Returns true if the person may set policies.
+    pub fn sets_policies(&self) -> bool {
+        self.grant.administers || self.grant.sets_policies
+    }
+
     /// Returns true if both persons see the same.
     pub fn sees_the_same_as(&self, other: &Self) -> bool {
         self.sees_all() && other.sees_all() || self.uid == other.uid && self.grant == other.grant
@@ -86,8 +98,14 @@ pub struct Rule {
     pub connects: bool,
     /// The highest priority.
     pub max_priority: Priority,
+    /// The largest share.
+    pub max_share: Utilization,
+    /// The deepest level.
+    pub max_level: PreemptLevel,
     /// True if the user may see and change everything.
     pub administers: bool,
+    /// True if the user may set policies.
+    pub sets_policies: bool,
     /// True if the user may see everything.
     pub observes: bool,
 }
@@ -143,11 +161,15 @@ impl Access {
 }
 
 impl Grant {
-    fn all(rule: &str) -> Self {
+    /// Everything, by a rule of this name.
+    pub fn all(rule: &str) -> Self {
         Self {
             rule: rule.into(),
             max_priority: Priority::MAX,
+            max_share: Utilization::MAX,
+            max_level: PreemptLevel::Interrupt,
             administers: true,
+            sets_policies: true,
             observes: true,
             within: None,
         }
@@ -180,7 +202,10 @@ impl Rules {
             return Ok(Grant {
                 rule: "default".into(),
                 max_priority,
+                max_share: Utilization::MAX,
+                max_level: PreemptLevel::Interrupt,
                 administers: false,
+                sets_policies: false,
                 observes: is_server,
                 within,
             });
@@ -194,7 +219,10 @@ impl Rules {
         Ok(Grant {
             rule: rule.name.clone(),
             max_priority: cap.min(rule.max_priority),
+            max_share: rule.max_share,
+            max_level: rule.max_level,
             administers: rule.administers && is_free,
+            sets_policies: rule.sets_policies && is_free,
             observes: rule.observes && is_free || is_server,
             within,
         })
@@ -216,13 +244,13 @@ impl Rule {
 }
 
 /// Returns true if both ids certainly belong to the same user. A server does not change its user namespace.
-fn is_same(one: u32, other: u32) -> bool {
+pub(crate) fn is_same(one: u32, other: u32) -> bool {
     static NAMESPACE: LazyLock<Namespace> = LazyLock::new(Namespace::read);
     NAMESPACE.is_same(one, other)
 }
 
 /// Returns true if a text matches a pattern, in which `*` stands for any text.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
     let Some(mut left) = text.strip_prefix(start) else { return false };
     let mut parts: Vec<&str> = rest.split('*').collect();
@@ -254,7 +282,10 @@ mod tests {
             cgroups: Vec::new(),
             connects: true,
             max_priority: Priority::try_from(max_priority).unwrap(),
+            max_share: Utilization::MAX,
+            max_level: PreemptLevel::Interrupt,
             administers: false,
+            sets_policies: false,
             observes: false,
         }
     }

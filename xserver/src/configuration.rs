@@ -4,23 +4,32 @@
 //! mistake changes nothing. [`keys`] has the tables.
 
 pub mod keys;
+#[cfg(test)]
+mod tests;
+pub mod values;
+mod written;
 
 use crate::access::{Rule, Rules};
-use crate::limits::{CONNECTIONS, DEVICES, Limits, QUEUES};
+use crate::limits::{CONNECTIONS, DEVICES, Limits, QUEUES, REQUEST_RATES};
+use crate::programs::Program;
 use anyhow::{Context, Result, bail, ensure};
 use host::user;
-use keys::{Account, File, ListenTable, RuleTable, TABLES};
+use keys::{File, ListenTable, PRIORITIES, ProgramTable, RuleTable, TABLES};
 use policies::{Choice, named};
 use protocol::bounds::Priority;
-use protocol::control::{ConfigKey, ConfigOrigin, PolicyOrder};
+use protocol::control::{ConfigKey, ConfigOrigin, HintUpdate, PolicyOrder};
+use protocol::hint::table::HintKind;
 use protocol::ids::DeviceId;
 use protocol::socket::{LONGEST_PATH, SYSTEM_SOCKET};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
+use values::{Account, NamedPriority};
+use written::{Written, line_of};
 
 /// The file that is read unless the command line names another one.
 pub const FILE: &str = "/etc/giveway/giveway.toml";
@@ -28,6 +37,8 @@ pub const FILE: &str = "/etc/giveway/giveway.toml";
 const LONGEST: u64 = 1 << 20;
 /// The most entries of each kind.
 const ENTRIES: usize = 1_024;
+/// The longest name of a priority, in bytes.
+const LONGEST_NAME: usize = 32;
 
 /// A checked configuration.
 #[derive(Debug, Clone)]
@@ -42,6 +53,10 @@ pub struct Configuration {
     pub listen: Vec<Listen>,
     /// Who may do what.
     pub rules: Rules,
+    /// Hints for programs by their names.
+    pub programs: Vec<Arc<Program>>,
+    /// Names for priorities.
+    pub priorities: BTreeMap<String, Priority>,
     /// How much one program or user can take.
     pub limits: Limits,
     /// All keys, for users.
@@ -97,42 +112,57 @@ impl Configuration {
     /// It has a mistake.
     pub fn parse(text: &str, accounts: &dyn Accounts) -> Result<Self> {
         let file: File = toml::from_str(text).map_err(|error| {
-            let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() + 1);
+            let line = error.span().map(|span| line_of(text, span.start));
             let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
             anyhow::anyhow!("{place}{}", error.message().replace('\n', " "))
         })?;
-        let written = toml::from_str(text).unwrap_or_default();
-        Self::check(&file, &written, accounts)
+        Self::check(&file, &Written::new(text), accounts)
     }
 
     /// Checks a file. `written` has the keys that it contains.
-    fn check(file: &File, written: &toml::Table, accounts: &dyn Accounts) -> Result<Self> {
-        for (header, count) in
-            [("device", file.device.len()), ("listen", file.listen.len()), ("rule", file.rule.len())]
-        {
-            ensure!(count <= ENTRIES, "[[{header}]]: there are {count}, the most is {ENTRIES}");
+    fn check(file: &File, written: &Written<'_>, accounts: &dyn Accounts) -> Result<Self> {
+        for (header, count) in [
+            ("[[device]]", file.device.len()),
+            ("[[listen]]", file.listen.len()),
+            ("[[rule]]", file.rule.len()),
+            ("[[program]]", file.program.len()),
+            (PRIORITIES.header, file.priorities.len()),
+        ] {
+            ensure!(count <= ENTRIES, "{header}: there are {count}, the most is {ENTRIES}");
         }
-        let policy = choice(&file.policy.name, &file.policy.parameters, None).context("[policy]")?;
+        for (name, priority) in &file.priorities {
+            check_name(name, *priority)
+                .with_context(|| format!("{}[priorities] {name}", written.line("priorities", 0, name)))?;
+        }
+        let priority = |of: &NamedPriority, table, index, key| {
+            resolve(of, &file.priorities)
+                .with_context(|| format!("{}[[{table}]] {key}", written.line(table, index, key)))
+        };
+        let policy = choice(&file.policy.name, &file.policy.parameters, None)
+            .with_context(|| format!("{}[policy]", written.line("policy", 0, "name")))?;
         let mut devices = Vec::new();
-        for device in &file.device {
-            let place = || format!("[[device]] gpu = {}", device.gpu);
-            ensure!(device.gpu != 0, "[[device]]: the key gpu is missing");
+        for (index, device) in file.device.iter().enumerate() {
+            let line = written.line("device", index, "gpu");
+            let place = || format!("{line}[[device]] gpu = {}", device.gpu);
+            ensure!(device.gpu != 0, "{line}[[device]]: the key gpu is missing");
             let gpu = DeviceId(device.gpu);
             ensure!(devices.iter().all(|(other, _)| *other != gpu), "{}: it appears twice", place());
             devices.push((gpu, choice(&device.policy, &device.parameters, Some(gpu)).with_context(place)?));
         }
         ensure!(devices.len() <= DEVICES, "[[device]]: at most {DEVICES} devices have their own policies");
         let mut listen = Vec::new();
-        for table in &file.listen {
-            listen.push(socket(table).with_context(|| format!("[[listen]] path = {:?}", table.path))?);
+        let mut caps = BTreeMap::new();
+        for (index, table) in file.listen.iter().enumerate() {
+            let line = written.line("listen", index, "path");
+            listen.push(socket(table).with_context(|| format!("{line}[[listen]] path = {:?}", table.path))?);
+            caps.insert(table.path.clone(), priority(&table.max_priority, "listen", index, "max_priority")?);
         }
         let paths: BTreeSet<_> = listen.iter().map(|listen: &Listen| &listen.path).collect();
         ensure!(paths.len() == listen.len(), "[[listen]]: a path appears twice");
-        let caps = file.listen.iter().map(|table| (table.path.clone(), table.max_priority)).collect();
         let mut rules = Vec::new();
         for (index, table) in file.rule.iter().enumerate() {
             let name = if table.name.is_empty() { (index + 1).to_string() } else { table.name.clone() };
-            let place = || format!("[[rule]] {name}");
+            let place = |key| format!("{}[[rule]] {name}", written.line("rule", index, key));
             let unknown = table.listen.iter().find(|path| {
                 path.as_path() != Path::new(SYSTEM_SOCKET)
                     && listen.iter().all(|listen| listen.path != **path)
@@ -140,10 +170,24 @@ impl Configuration {
             if let Some(path) = unknown {
                 bail!(
                     "{}: listen = {path:?} is neither {SYSTEM_SOCKET} nor the path of a [[listen]]",
-                    place()
+                    place("listen")
                 );
             }
-            rules.push(rule(table, &name, accounts).with_context(place)?);
+            let numbers = |all, group, key| numbers(all, group, accounts).with_context(|| place(key));
+            let max_priority = priority(&table.max_priority, "rule", index, "max_priority")?;
+            let (users, groups) =
+                (numbers(&table.users, false, "users")?, numbers(&table.groups, true, "groups")?);
+            rules.push(Rule { name: name.into(), users, groups, ..rule(table, max_priority) });
+        }
+        let mut programs = Vec::new();
+        for (index, table) in file.program.iter().enumerate() {
+            let place = |key| format!("{}[[program]] {}", written.line("program", index, key), table.name);
+            ensure!(!table.name.is_empty(), "{}: the key name is missing", place("name").trim_end());
+            let of_table = table.priority.as_ref();
+            let priority = of_table.map(|of| priority(of, "program", index, "priority")).transpose()?;
+            let users = numbers(&table.users, false, accounts).with_context(|| place("users"))?;
+            let hints = hints(table, priority).with_context(|| place("class"))?;
+            programs.push(Arc::new(Program { name: table.name.as_str().into(), users, hints }));
         }
         let starvation = Duration::from_millis(file.server.starvation_ms);
         Ok(Self {
@@ -152,7 +196,9 @@ impl Configuration {
             starvation: (!starvation.is_zero()).then_some(starvation),
             listen,
             rules: Rules::new(rules, caps),
-            limits: limits(file)?,
+            programs,
+            priorities: file.priorities.clone(),
+            limits: limits(file, written)?,
             keys: in_force(file, written),
         })
     }
@@ -168,8 +214,10 @@ impl Default for Configuration {
             starvation: Some(Duration::from_millis(file.server.starvation_ms)),
             listen: Vec::new(),
             rules: Rules::default(),
+            programs: Vec::new(),
+            priorities: BTreeMap::new(),
             limits: Limits::default(),
-            keys: in_force(&file, &toml::Table::new()),
+            keys: in_force(&file, &Written::default()),
         }
     }
 }
@@ -184,224 +232,139 @@ fn choice(
 }
 
 fn socket(table: &ListenTable) -> Result<Listen> {
-    let ListenTable { path, mode, max_priority } = table;
+    let ListenTable { path, mode, .. } = table;
     ensure!(path.is_absolute(), "the path is not absolute");
     ensure!(path.as_os_str().as_bytes().len() <= LONGEST_PATH, "the path has more than {LONGEST_PATH} bytes");
-    check_cap(*max_priority)?;
     let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o777);
     let mode = mode.context("mode is not an octal number up to 0777")?;
     Ok(Listen { path: path.clone(), mode })
 }
 
-fn rule(table: &RuleTable, name: &str, accounts: &dyn Accounts) -> Result<Rule> {
-    let numbers = |all: &[Account], group| -> Result<Vec<u32>> {
-        let number = |account: &Account| match account {
-            Account::Number(number) => Ok(*number),
-            Account::Name(name) => {
-                let kind = if group { "group" } else { "user" };
-                let number = accounts.number(name, group).with_context(|| format!("{kind} {name:?}"))?;
-                number.with_context(|| format!("there is no {kind} {name:?}"))
-            }
-        };
-        all.iter().map(number).collect()
+/// The numbers of users or, with `group`, of groups.
+fn numbers(all: &[Account], group: bool, accounts: &dyn Accounts) -> Result<Vec<u32>> {
+    let number = |account: &Account| match account {
+        Account::Number(number) => Ok(*number),
+        Account::Name(name) => {
+            let kind = if group { "group" } else { "user" };
+            let number = accounts.number(name, group).with_context(|| format!("{kind} {name:?}"))?;
+            number.with_context(|| format!("there is no {kind} {name:?}"))
+        }
     };
-    check_cap(table.max_priority)?;
-    Ok(Rule {
-        name: name.into(),
-        users: numbers(&table.users, false)?,
-        groups: numbers(&table.groups, true)?,
+    all.iter().map(number).collect()
+}
+
+/// A rule without its name, users and groups.
+fn rule(table: &RuleTable, max_priority: Priority) -> Rule {
+    Rule {
+        name: "".into(),
+        users: Vec::new(),
+        groups: Vec::new(),
         sockets: table.listen.clone(),
         cgroups: table.cgroups.clone(),
         connects: table.connect,
-        max_priority: table.max_priority,
+        max_priority,
+        max_share: table.max_share,
+        max_level: table.max_level.0,
         administers: table.administer,
+        sets_policies: table.set_policy,
         observes: table.observe,
-    })
+    }
 }
 
-/// Refuses a cap that would keep every queue from running.
-fn check_cap(priority: Priority) -> Result<()> {
+/// The hints of a program.
+fn hints(table: &ProgramTable, priority: Option<Priority>) -> Result<Vec<HintUpdate>> {
+    let class = |word: &String| HintKind::Class.spec().parse(word).map_err(anyhow::Error::msg);
+    let all = [
+        priority.map(HintUpdate::Priority),
+        table.share.map(HintUpdate::Utilization),
+        table.cap.map(|cap| HintUpdate::Cap(Some(cap))),
+        table.timeslice_us.map(HintUpdate::Timeslice),
+        table.deadline_us.map(|deadline| HintUpdate::Deadline(Some(deadline))),
+        table.preemptible.map(HintUpdate::Preemptible),
+        table.class.as_ref().map(class).transpose()?,
+    ];
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// Checks a name for a priority.
+fn check_name(name: &str, priority: Priority) -> Result<()> {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    // A word that begins otherwise could be a number.
     ensure!(
-        priority >= Priority::MIN,
-        "max_priority {priority} is not in {}..{}",
-        Priority::MIN,
-        Priority::MAX
+        name.len() <= LONGEST_NAME
+            && name.bytes().all(is_word)
+            && name.starts_with(|first: char| first.is_ascii_alphabetic()),
+        "a name begins with a letter and has at most {LONGEST_NAME} letters, digits, - and _"
     );
+    check_cap(priority)
+}
+
+/// The number of a priority.
+fn resolve(of: &NamedPriority, names: &BTreeMap<String, Priority>) -> Result<Priority> {
+    let priority = match of {
+        NamedPriority::Number(priority) => *priority,
+        NamedPriority::Name(name) => {
+            *names.get(name).with_context(|| format!("[priorities] has no name {name:?}"))?
+        }
+    };
+    check_cap(priority)?;
+    Ok(priority)
+}
+
+/// Refuses a priority that would keep every queue from running.
+fn check_cap(priority: Priority) -> Result<()> {
+    ensure!(priority >= Priority::MIN, "priority {priority} is not in {}..{}", Priority::MIN, Priority::MAX);
     Ok(())
 }
 
-fn limits(file: &File) -> Result<Limits> {
+fn limits(file: &File, written: &Written<'_>) -> Result<Limits> {
     let table = &file.limits;
-    for (key, value, most) in [
-        ("connections_per_process", table.connections_per_process, CONNECTIONS),
-        ("connections_per_user", table.connections_per_user, CONNECTIONS),
-        ("queues_per_user", table.queues_per_user, QUEUES),
-        ("devices_per_process", table.devices_per_process, DEVICES),
+    let place = |key| format!("{}[limits]", written.line("limits", 0, key));
+    for (key, value, range) in [
+        ("connections_per_process", table.connections_per_process, 1..=CONNECTIONS),
+        ("connections_per_user", table.connections_per_user, 1..=CONNECTIONS),
+        ("queues_per_user", table.queues_per_user, 1..=QUEUES),
+        ("devices_per_process", table.devices_per_process, 1..=DEVICES),
+        ("requests_per_second_per_user", table.requests_per_second_per_user, REQUEST_RATES),
     ] {
-        if !(1..=most).contains(&value) {
-            bail!("[limits]: {key} = {value} is not in 1..{most}");
+        if !range.contains(&value) {
+            bail!("{}: {key} = {value} is not in {}..{}", place(key), range.start(), range.end());
         }
+    }
+    let (min, max) = (table.min_timeslice_us, table.max_timeslice_us);
+    if min > max {
+        bail!("{}: min_timeslice_us = {min} is above max_timeslice_us = {max}", place("min_timeslice_us"));
     }
     Ok(*table)
 }
 
-/// Returns every key with its value. `written` has the keys that the file contains.
-fn in_force(file: &File, written: &toml::Table) -> Vec<ConfigKey> {
+/// Returns every key with its value, except for keys without one. `written` has the keys that the file contains.
+fn in_force(file: &File, written: &Written<'_>) -> Vec<ConfigKey> {
     let Ok(toml::Value::Table(values)) = toml::Value::try_from(file) else { return Vec::new() };
     let mut keys = Vec::new();
     for table in TABLES {
         let name = table.header.trim_matches(['[', ']']);
-        let entries = |all: &toml::Table| match all.get(name).cloned() {
+        let entries = match values.get(name).cloned() {
             Some(toml::Value::Array(entries)) => entries,
             other => other.into_iter().collect(),
         };
-        let written = entries(written);
-        for (index, entry) in entries(&values).iter().enumerate() {
+        for (index, entry) in entries.iter().enumerate() {
             let place =
                 if table.header.starts_with("[[") { format!("{name}[{index}]") } else { name.to_owned() };
-            for key in table.keys {
-                let Some(value) = entry.get(key.name) else { continue };
-                let is_written = written.get(index).is_some_and(|entry| entry.get(key.name).is_some());
-                let from = if is_written { ConfigOrigin::File } else { ConfigOrigin::Default };
-                keys.push(ConfigKey {
-                    name: format!("{place}.{}", key.name),
-                    value: value.to_string(),
-                    from,
-                });
+            // The keys of a table of names are not known before.
+            let names: Vec<&str> = match entry {
+                toml::Value::Table(entry) if table.keys.is_empty() => {
+                    entry.keys().map(String::as_str).collect()
+                }
+                _ => table.keys.iter().map(|key| key.name).collect(),
+            };
+            for key in names {
+                let Some(value) = entry.get(key) else { continue };
+                let from =
+                    if written.has(name, index, key) { ConfigOrigin::File } else { ConfigOrigin::Default };
+                keys.push(ConfigKey { name: format!("{place}.{key}"), value: value.to_string(), from });
             }
         }
     }
     keys
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fmt::Write;
-
-    struct Some3;
-
-    impl Accounts for Some3 {
-        fn number(&self, name: &str, group: bool) -> std::io::Result<Option<u32>> {
-            match (name, group) {
-                ("alice", false) => Ok(Some(1000)),
-                ("render", true) => Ok(Some(105)),
-                ("broken", _) => Err(std::io::ErrorKind::PermissionDenied.into()),
-                _ => Ok(None),
-            }
-        }
-    }
-
-    fn parse(text: &str) -> Result<Configuration, String> {
-        Configuration::parse(text, &Some3).map_err(|error| format!("{error:#}"))
-    }
-
-    #[test]
-    fn empty_file_has_the_documented_defaults() {
-        let mut text = String::new();
-        for table in TABLES.iter().filter(|table| !table.header.starts_with("[[")) {
-            writeln!(text, "{}", table.header).unwrap();
-            for key in table.keys {
-                writeln!(text, "{} = {}", key.name, key.default).unwrap();
-            }
-        }
-        assert_eq!(toml::from_str::<File>(&text).unwrap(), File::default());
-        for table in TABLES.iter().filter(|table| table.header.starts_with("[[")) {
-            let mut all = table.header.to_owned();
-            for key in table.keys {
-                write!(all, "\n{} = {}", key.name, key.default).unwrap();
-            }
-            assert_eq!(
-                toml::from_str::<File>(&all).unwrap(),
-                toml::from_str::<File>(table.header).unwrap(),
-                "{all}"
-            );
-        }
-        let configuration = parse("").unwrap();
-        let default = Configuration::default();
-        assert_eq!((&configuration.policy, &configuration.keys), (&default.policy, &default.keys));
-        assert_eq!((configuration.starvation, configuration.limits), (default.starvation, default.limits));
-        assert_eq!(configuration.limits, Limits::default());
-        assert_eq!(configuration.starvation, Some(Duration::from_secs(10)));
-        assert!(configuration.keys.iter().all(|key| key.from == ConfigOrigin::Default));
-        assert!(
-            configuration.keys.iter().any(|key| key.name == "limits.queues_per_user" && key.value == "16384")
-        );
-    }
-
-    #[test]
-    fn a_full_file_is_read() {
-        let text = r#"
-            [server]
-            starvation_ms = 0
-            [policy]
-            name = "fair"
-            [[device]]
-            gpu = 51234
-            policy = "HPF"
-            parameters = { share-percent = 50 }
-            [[listen]]
-            path = "/run/giveway/batch/xserver.sock"
-            mode = "0660"
-            max_priority = -1
-            [[rule]]
-            name = "serving"
-            users = ["alice", 7]
-            groups = ["render"]
-            cgroups = ["/system.slice/*"]
-            max_priority = 100
-            [limits]
-            queues_per_user = 10
-        "#;
-        let configuration = parse(text).unwrap();
-        assert_eq!(configuration.policy.row.kind.name(), "FAIR");
-        assert_eq!(configuration.devices[0].0, DeviceId(51_234));
-        assert_eq!(configuration.starvation, None);
-        let path = PathBuf::from("/run/giveway/batch/xserver.sock");
-        assert_eq!(configuration.listen, [Listen { path, mode: 0o660 }]);
-        assert_eq!(configuration.limits, Limits { queues_per_user: 10, ..Limits::default() });
-        let key = |name: &str| configuration.keys.iter().find(|key| key.name == name).unwrap().clone();
-        assert_eq!(key("rule[0].users").value, r#"["alice", 7]"#);
-        assert_eq!(key("rule[0].users").from, ConfigOrigin::File);
-        assert_eq!(key("rule[0].administer").from, ConfigOrigin::Default);
-        // A value that happens to be the default comes from the file as well.
-        let same = parse("[policy]\nname = \"HPF\"").unwrap();
-        let from = |name: &str| same.keys.iter().find(|key| key.name == name).unwrap().from;
-        assert_eq!(
-            (from("policy.name"), from("policy.parameters")),
-            (ConfigOrigin::File, ConfigOrigin::Default)
-        );
-    }
-
-    #[test]
-    fn mistakes_are_told_with_their_place() {
-        for (text, what) in [
-            ("\n[limits]\nqueues = 5", "line 3: unknown field `queues`, expected one of"),
-            ("[limits]\nqueues_per_user = -5", "line 2: invalid value"),
-            ("[limits]\nqueues_per_user = 0", "[limits]: queues_per_user = 0 is not in 1..65536"),
-            ("[policy", "line 1: "),
-            ("[policy]\nname = \"FIFO\"", "[policy]: no policy \"FIFO\""),
-            ("[policy]\nparameters = { x = 1 }", "[policy]: policy HPF: "),
-            ("[[device]]", "[[device]]: the key gpu is missing"),
-            ("[[device]]\ngpu = 5\n[[device]]\ngpu = 5", "[[device]] gpu = 5: it appears twice"),
-            ("[[listen]]\npath = \"run/x\"", "[[listen]] path = \"run/x\": the path is not absolute"),
-            ("[[listen]]\npath = \"/x\"\nmode = \"rw\"", "mode is not an octal number"),
-            ("[[listen]]\npath = \"/x\"\nmode = \"7777\"", "mode is not an octal number"),
-            ("[[listen]]\npath = \"/x\"\n[[listen]]\npath = \"/x\"", "a path appears twice"),
-            ("[[rule]]\nmax_priority = 300", "line 2: priority 300 is not in -256..255"),
-            ("[[rule]]\nmax_priority = -256", "[[rule]] 1: max_priority -256 is not in -255..255"),
-            ("[[rule]]\nname = \"a\"\nusers = [\"bob\"]", "[[rule]] a: there is no user \"bob\""),
-            ("[[rule]]\ngroups = [\"alice\"]", "[[rule]] 1: there is no group \"alice\""),
-            ("[[rule]]\nusers = [\"broken\"]", "user \"broken\": permission denied"),
-            (
-                "[[rule]]\nlisten = [\"/x\"]",
-                "[[rule]] 1: listen = \"/x\" is neither /run/giveway/xserver.sock nor",
-            ),
-            ("[[rule]]\nusers = [true]", "line 2: expected a name or a number"),
-        ] {
-            let error = parse(text).unwrap_err();
-            assert!(error.contains(what), "{text}: {error}");
-            assert_eq!(error.lines().count(), 1, "{error}");
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The reasons for which the server refuses a request, and their texts.
 
 use hal_kfd::attach::Problem;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, Utilization};
 use protocol::control::Target;
 use protocol::ids::{Pid, QueueId};
 use std::io;
@@ -47,6 +47,11 @@ pub enum Refusal {
     )]
     NotAdministrator { rule: String },
     #[error(
+        "only an administrator of this server can do that, or a user whose rule in its configuration says `set_policy = true` \
+         (yours is {rule:?})"
+    )]
+    SetsNoPolicies { rule: String },
+    #[error(
         "process {pid} belongs to another user: by the rule {rule:?} of the server's configuration you may see it, but not \
          change it"
     )]
@@ -55,6 +60,10 @@ pub enum Refusal {
         "priority {priority} is above {most}, the highest that the rule {rule:?} of the server's configuration permits"
     )]
     AboveLimit { priority: Priority, most: Priority, rule: String },
+    #[error(
+        "share {share} is above {most}, the largest that the rule {rule:?} of the server's configuration permits"
+    )]
+    ShareAboveLimit { share: Utilization, most: Utilization, rule: String },
     #[error("this server has no configuration file: only the server for all users has one")]
     NoConfiguration,
     #[error("{0} MiB of lists that nobody has read are on their way")]

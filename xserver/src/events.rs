@@ -142,13 +142,7 @@ mod tests {
     use protocol::bounds::Priority;
 
     fn grant(administers: bool) -> Grant {
-        Grant {
-            rule: "r".into(),
-            max_priority: Priority::DEFAULT,
-            administers,
-            observes: false,
-            within: None,
-        }
+        Grant { max_priority: Priority::DEFAULT, administers, observes: false, ..Grant::all("r") }
     }
 
     fn person(uid: u32, administers: bool) -> Asker {

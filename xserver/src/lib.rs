@@ -9,10 +9,11 @@
 //! * `core`: the decisions, from shared pages and the given time. It knows no socket and reads no clock.
 //! * `server`: the event loop, with `server/admission` (who may connect), `server/control` (requests of xcli),
 //!   `server/lists`, `server/events` (who follows what happens), `server/reload` (the configuration file), `server/power` and `server/upkeep` (checks once a second).
-//! * `access`: who may do what. `configuration`: the file of a server for all users. `limits`: how much one program or user
-//!   can take. `system`: the sockets of the service manager, and reading the file again.
+//! * `access`: who may do what. `configuration`: the file of a server for all users. `programs`: hints for programs by
+//!   their names. `limits`: how much one program or user can take. `system`: the sockets of the service manager, and reading the file again.
 //! * `endpoint`: the socket and the lock that makes a server the only one. `peer`: the process at the other
 //!   end of a connection. `connection`: frames of one connection. `list`: requests for the list of clients.
+//!   `throttle`: how many requests a user can make.
 //! * `pages`: the shared memory of one client. `costs`: measured costs of eviction, kept for clients and in a
 //!   file.
 //! * `attachments`: processes that `xcli suspend` has suspended, each with a thread. `power`: power draw,
@@ -37,9 +38,11 @@ mod outsiders;
 mod pages;
 mod peer;
 mod power;
+pub mod programs;
 mod recording;
 mod server;
 mod system;
+mod throttle;
 mod traces;
 
 pub use clock::now;

@@ -2,6 +2,8 @@
 
 pub use crate::configuration::keys::Limits;
 
+use std::ops::RangeInclusive;
+
 /// The most queues of all clients together. A heartbeat reads each of them.
 pub const QUEUES: usize = 65_536;
 /// The most devices of all clients together. A host has some dozens, including partitions.
@@ -16,6 +18,10 @@ pub const REQUESTS: usize = 64;
 pub const RESERVED_REQUESTS: usize = 16;
 /// The most connections of xcli of one user.
 pub const REQUESTS_PER_USER: usize = 16;
+
+/// What can be set for the requests of a user in a second. With the least of them, [`REQUESTS_PER_USER`] requests that wait
+/// are answered before `xcli` gives up (2 s).
+pub const REQUEST_RATES: RangeInclusive<usize> = 10..=1_000_000;
 
 impl Limits {
     /// The limits of a server of one user, who can take all of it, but not with one process.

@@ -4,6 +4,7 @@ use crate::access::Asker;
 use crate::core::Core;
 use crate::outsiders::Outsiders;
 use crate::pages::Pages;
+use crate::throttle::Throttle;
 use protocol::control::{List, Reply, Server};
 use protocol::frame::{Frame, REPLY_LIMIT};
 use protocol::ids::{ClientId, Pid};
@@ -121,6 +122,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
     pub waiting: Vec<Question>,
+    /// The requests of any kind beyond the rate of their users.
+    pub throttle: Throttle,
     /// The encoded lists that some connection still has.
     sent: Vec<Weak<[u8]>>,
     /// The time before which none is made.
@@ -131,6 +134,7 @@ impl Lists {
     /// Forgets the requests of a connection.
     pub fn forget(&mut self, connection: u64) {
         self.waiting.retain(|question| question.connection != connection);
+        self.throttle.forget(connection);
     }
 
     /// The time of the next answer, if nothing happens before.

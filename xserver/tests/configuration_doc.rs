@@ -15,7 +15,7 @@ default, and the file can be missing. An unknown key is a mistake, and a file wi
     xcli reload                   # reads the file again; so does SIGHUP (`systemctl reload giveway`)
     xcli config                   # what is in force, and where it comes from
 
-Rules and limits of a new file hold at once, also for programs that are connected. A policy of the file counts if it differs from
+Rules, hints for programs and limits of a new file hold at once, also for programs that are connected. A policy of the file counts if it differs from
 that of the file before, so that `xcli policy set` holds until then. Changed sockets need a new start of the server: a file that changes
 them is refused. SIGHUP cannot say so; the log does.
 
@@ -27,16 +27,21 @@ them is refused. SIGHUP cannot say so; the log does.
 const EXAMPLE: &str = r#"[policy]
 name = "HPF"
 
+# Names that stand for priorities, here and in `xcli hint --priority NAME`.
+[priorities]
+serving = 100
+batch = -50
+
 # A socket for the batch containers, whatever runs in them.
 [[listen]]
 path = "/run/giveway/batch.sock"
-max_priority = -1
+max_priority = "batch"
 
 # The service that answers requests.
 [[rule]]
 name = "serving"
 cgroups = ["/system.slice/inference.service"]
-max_priority = 100
+max_priority = "serving"
 
 # Everybody in this group administers.
 [[rule]]
@@ -45,7 +50,17 @@ groups = [0]
 max_priority = 255
 administer = true
 
-# The others keep the default: priority 0 at most, and their own programs only.
+# The others get priority 0 and a share of 50 % at most, and are never evicted. A rule without conditions holds for everybody.
+[[rule]]
+name = "everybody"
+max_share = 50
+max_level = 1
+
+# Training runs behind everything else, unless its user says otherwise.
+[[program]]
+name = "train*"
+priority = "batch"
+share = 20
 
 [limits]
 queues_per_user = 4096
@@ -60,6 +75,9 @@ fn document() -> String {
             table.header, table.meaning
         )
         .unwrap();
+        if table.keys.is_empty() {
+            text.truncate(text.rfind("\n| key |").unwrap_or(text.len()));
+        }
         for key in table.keys {
             writeln!(text, "| `{}` | {} | `{}` | {} |", key.name, key.values, key.default, key.meaning)
                 .unwrap();
@@ -69,16 +87,34 @@ fn document() -> String {
 }
 
 const AFTER: &str = "
+## What is in force
+A hint has layers: the library's default; above it the `[[program]]`; above that the latest word of the program itself or of `xcli hint`. The
+limits of the rule hold for all of them, except for what an administrator says by `xcli hint`. `xcli list` and `xcli explain` show what comes from a `[[program]]`.
+
+* The server cannot tell a program that asks for the library's default (priority 0, share 100, preemptible) from one that asks for nothing. So a
+  `[[program]]` counts for both. To keep such a program at priority 0, give it an entry of its own before, or use `xcli hint -p 0`.
+* A program whose rule has a `max_share` has that share at most, also if it sets none. Shares only say how programs divide a device: one with 20 has
+  all of it while it is alone (`cap` limits that under CREDIT). A user with several programs gets the share of each.
+* There is no key for the level of a program: its library must prepare for levels 2 and 3 before it uses the device (`xcli run --level`), and the
+  server can only lower the level. `max_level` does that: the server tells the library at which level to suspend. A program can lie about what
+  it does then, as it can leave the server altogether ([Security](../security.md)).
+* There is no right for a single policy. A policy decides for all programs of a device, so who may set one may set all (`set_policy`).
+* Deadlines, laxity, classes and jobs have no limits by rule: policies that go by them are for users who trust each other.
+* A name for a priority is looked up when it is used. A changed name changes the rules and entries of the file that use it, not hints that `xcli` has
+  given.
+* Requests beyond `requests_per_second_per_user` wait instead of being refused: while one waits, the server does not read its connection, and a
+  refusal would cost as much as most answers. `xcli` notices nothing but a delay, of 1.7 s at most.
+
 ## For users of GPreempt
 The published description of GPreempt's scheduler has these keys. What they become here:
 
 | there | here |
 |---|---|
 | `enabled` | `xcli on`, `xcli off`; a program without the library is not scheduled |
-| priorities with names | `[[rule]]` with a `name` and `max_priority`; a program asks by `xcli run --priority N` |
+| priorities with names | `[priorities]`; a program asks by `xcli run --priority NAME`, and a `[[rule]]` says how high its user may go |
 | `min_prep_time_us` | no key: how long before its arrival work is announced is the hint of an arrival (`xcli hint`, `XHintArrival`) |
-| `safety_margin_us` | no key: lingers and windows are learnt ([ADR 20](../adr/0020-lingers-are-learnt.md)) |
-| `min_timeslice_us`, `max_timeslice_us` | no key for the range, which is fixed (100 µs to 10 s); the slice itself is the parameter `slice-ms` of the policies that have one, or `xcli hint --timeslice` |
+| `safety_margin_us` | no key: lingers and windows are learnt from each program, and a fixed margin would be wrong for most ([ADR 20](../adr/0020-lingers-are-learnt.md)) |
+| `min_timeslice_us`, `max_timeslice_us` | `[limits] min_timeslice_us`, `max_timeslice_us`, for slices that a hint or a `[[program]]` sets; the slice itself is a parameter of the policies that have one, `timeslice_us` of a `[[program]]`, or `xcli hint --timeslice` |
 | `be_task_us` | no key: the window of a best-effort program follows the measured times of its kernels, or `--threshold` and `--batch` fix it |
 | `fair_share_enabled` | `[policy] name = \"FAIR\"` or `\"UP\"` |
 | `max_concurrent_contexts` | `[limits] connections_per_user`, `queues_per_user` |
@@ -105,4 +141,5 @@ fn document_has_every_key() {
 fn example_of_the_document_is_valid() {
     let configuration = Configuration::parse(EXAMPLE, &Machine).unwrap();
     assert_eq!((configuration.listen.len(), configuration.limits.queues_per_user), (1, 4096));
+    assert_eq!((configuration.programs.len(), configuration.priorities.len()), (1, 2));
 }

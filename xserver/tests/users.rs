@@ -2,18 +2,18 @@
 
 mod support;
 
-use protocol::bounds::{Priority, Timeslice};
+use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::control::{ConfigOrigin, HintUpdate, PolicyOrder, Reply, Request, Target};
 use protocol::cost::{CostKey, EvictCost};
-use protocol::frame::{Decoder, REPLY_LIMIT};
+use protocol::frame::{Decoder, Frame, REPLY_LIMIT};
 use protocol::ids::{DeviceId, Pid};
-use protocol::message::{ToClient, ToServer};
+use protocol::message::{REQUEST, ToClient, ToServer};
 use protocol::operation::Reason;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use support::{Client, Running, ask, ask_on, connect_as, is_closed, wait_for};
-use xserver::limits::{CONNECTIONS, RESERVED};
+use support::{Client, Running, ask, ask_on, connect_as, is_closed, read_reply, wait_for};
+use xserver::limits::{CONNECTIONS, REQUESTS_PER_USER, RESERVED};
 
 const ALICE: u32 = 40_001;
 const BOB: u32 = 40_002;
@@ -332,4 +332,126 @@ fn costs_that_others_rely_on_come_from_administrators_only() {
     let shown = |key| alice.page.costs.iter().find_map(|words| words.load(key));
     wait_for("the cost of an administrator is shown", || shown(measured).is_some());
     assert_eq!(shown(invented), None);
+}
+
+#[test]
+fn programs_get_hints_by_their_names_within_the_rules() {
+    const TEXT: &str = r#"
+        [priorities]
+        serving = 50
+        batch = -50
+        [[rule]]
+        name = "small"
+        users = [40002]
+        max_priority = "serving"
+        max_share = 30
+        [[program]]
+        name = "of-40002"
+        priority = 200
+        share = 60
+        [[program]]
+        name = "of-*"
+        users = [40001]
+        priority = "batch"
+    "#;
+    let (server, file) = Running::shared(TEXT);
+    let _alice = client_of(ALICE, &server.path, 0);
+    let _bob = client_of(BOB, &server.path, 0);
+    let named = |uid: u32, priority| (format!("of-{uid}"), priority);
+    let root = || seen(connect_as(0, 0, &server.path));
+    wait_for("the entries hold", || root() == [named(ALICE, -50), named(BOB, 50)]);
+    let Reply::List(list) = ask_as(BOB, &server.path, &Request::List) else { panic!("no list") };
+    let client = &list.clients[0];
+    let shares = [client.hints.utilization, client.queues[0].status.hints.utilization];
+    assert_eq!(shares.map(Utilization::get), [30, 30], "the rule limits the share of the entry");
+    let given = client.given.as_ref().unwrap();
+    assert_eq!((given.program.as_str(), given.hints["utilization"].as_str()), ("of-40002", "60"));
+    assert_eq!(client.owner.as_ref().unwrap().max_share.get(), 30);
+    // The names are for everybody.
+    let Reply::Priorities(names) = ask_as(ALICE, &server.path, &Request::Priorities) else {
+        panic!("no names")
+    };
+    let names: Vec<_> = names.iter().map(|(name, priority)| (name.as_str(), priority.get())).collect();
+    assert_eq!(names, [("batch", -50), ("serving", 50)]);
+    // A share above the limit is refused, with the rule.
+    let of = Target { pid: Some(Pid(std::process::id())), queue: None };
+    let hint = |percent: i64| {
+        let said = vec![HintUpdate::Utilization(Utilization::try_from(percent).unwrap())];
+        ask_as(BOB, &server.path, &Request::Hint { of, said })
+    };
+    let why = error(hint(31));
+    assert!(why.contains("share 31 is above 30") && why.contains("\"small\""), "{why}");
+    assert_eq!(hint(10), Reply::Done);
+    // A file with a mistake changes nothing; another one holds for programs that are connected.
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("batch = -50", "cheap = -50").replace("200", "7")).unwrap();
+    let why = error(ask(&server.path, &Request::Reload));
+    assert!(why.contains("line 17: [[program]] priority: [priorities] has no name \"batch\""), "{why}");
+    assert_eq!(root(), [named(ALICE, -50), named(BOB, 50)]);
+    std::fs::write(&file, text.replace("batch = -50", "batch = -7").replace("200", "20")).unwrap();
+    assert_eq!(ask(&server.path, &Request::Reload), Reply::Done);
+    assert_eq!(root(), [named(ALICE, -7), named(BOB, 20)]);
+    // A server of one user has no names.
+    let own = Running::new();
+    assert_eq!(ask(&own.path, &Request::Priorities), Reply::Priorities([].into()));
+}
+
+#[test]
+fn a_rule_can_permit_to_set_policies_and_nothing_else() {
+    let (server, _) = Running::shared("[[rule]]\nname = \"tuner\"\nusers = [40001]\nset_policy = true\n");
+    let policy = || PolicyOrder { policy: "FAIR".to_owned(), values: [].into(), device: None };
+    for request in [Request::SetPolicy(policy()), Request::ResetPolicy { device: DeviceId(1) }] {
+        assert_eq!(ask_as(ALICE, &server.path, &request), Reply::Done);
+        let why = error(ask_as(BOB, &server.path, &request));
+        assert!(why.contains("`set_policy = true`") && why.contains("\"default\""), "{why}");
+    }
+    for request in [Request::Off, Request::Reload, Request::Config] {
+        let why = error(ask_as(ALICE, &server.path, &request));
+        assert!(why.starts_with("only an administrator") && why.contains("\"tuner\""), "{why}");
+    }
+    let _bob = client_of(BOB, &server.path, 0);
+    assert_eq!(seen(connect_as(ALICE, ALICE, &server.path)), [], "the right shows no programs of others");
+}
+
+#[test]
+fn requests_beyond_the_rate_of_a_user_wait_and_hold_up_nobody_else() {
+    let (server, _) = Running::shared("[limits]\nrequests_per_second_per_user = 10\n");
+    let request = Frame::encode(REQUEST, &serde_json::to_vec(&Request::Priorities).unwrap());
+    // More than a second's requests on each connection, so that most of them wait for a long time.
+    let many = request.repeat(100);
+    let mut all: Vec<_> = (0..=REQUESTS_PER_USER).map(|_| connect_as(BOB, BOB, &server.path)).collect();
+    for socket in &mut all {
+        socket.write_all(&many).unwrap();
+    }
+    // As many connections as may wait, and one more, which is refused with the limit.
+    let mut refused = Vec::new();
+    wait_for("one connection is refused", || {
+        for (index, socket) in all.iter().enumerate() {
+            // A look without taking anything.
+            let mut bytes = vec![0; 1 << 16];
+            let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+            let got = rustix::net::recv(socket, &mut bytes[..], flags).map_or(0, |(got, _)| got);
+            let text = String::from_utf8_lossy(&bytes[..got]).into_owned();
+            if text.contains("wait for a reply") {
+                refused.push((index, text));
+            }
+        }
+        !refused.is_empty()
+    });
+    let (index, text) = refused.remove(0);
+    assert!(text.contains("16 requests of your user wait for a reply, which is the maximum"), "{text}");
+    assert!(text.contains("(a user gets 10 requests in a second)"), "{text}");
+    drop(all.remove(index));
+    // Other users are answered, and root is not counted.
+    assert!(matches!(ask_as(ALICE, &server.path, &Request::List), Reply::List(_)));
+    let mut root = connect_as(0, 0, &server.path);
+    for _ in 0..100 {
+        assert!(matches!(ask_on(&mut root, &Request::Priorities), Reply::Priorities(_)));
+    }
+    // What waits is answered in the end, each request once.
+    for socket in &mut all[..2] {
+        for _ in 0..2 {
+            assert!(matches!(read_reply(socket), Reply::Priorities(_)));
+        }
+    }
 }

@@ -77,3 +77,66 @@ fn a_changed_configuration_holds_for_running_programs_and_a_bad_one_changes_noth
     });
     alice.finish().expect_success();
 }
+
+const NAMED: &str = r#"
+    [priorities]
+    serving = 100
+    batch = -50
+    [[rule]]
+    name = "serving"
+    users = [40001]
+    max_priority = "serving"
+    max_share = 30
+    [[program]]
+    name = "rounds"
+    priority = "batch"
+    share = 80
+"#;
+
+#[test]
+fn programs_have_the_hints_of_their_names_within_the_rules_until_somebody_sets_them() {
+    let place = Place::new(NAMED);
+    let bob = place.rounds(BOB, &[], &["3", "5"]);
+    let alice = place.rounds(ALICE, &["--priority", "serving"], &["3", "5"]);
+    let of_bob =
+        place.until(0, "the entry holds for Bob", |client| is_of(client, BOB) && priority(client) == -50);
+    let of_alice =
+        place.until(0, "Alice's own priority wins", |client| is_of(client, ALICE) && priority(client) == 100);
+    let shares = [&of_bob, &of_alice].map(|client| {
+        let queue = &client["queues"][0]["hints"]["utilization"];
+        (client["hints"]["utilization"].as_i64(), queue.as_i64())
+    });
+    assert_eq!(shares, [(Some(80), Some(80)), (Some(30), Some(30))], "the rule limits Alice's share");
+    let (pid_of_alice, pid_of_bob) = (of_alice["pid"].to_string(), of_bob["pid"].to_string());
+    let explained = place.said(BOB, &["explain", "--pid", &pid_of_bob]);
+    assert!(
+        explained.contains("the configuration gives to programs \"rounds\": priority -50"),
+        "{explained}"
+    );
+    // Names give no right, and the refusals say the rule or the names.
+    for (uid, command, what) in [
+        (BOB, &["hint", "--pid", &pid_of_bob, "--priority", "serving"][..], "priority 100 is above 0"),
+        (
+            BOB,
+            &["hint", "--pid", &pid_of_bob, "--priority", "urgent"],
+            "the server has batch (-50), serving (100)",
+        ),
+        (ALICE, &["hint", "--pid", &pid_of_alice, "-u", "31"], "share 31 is above 30"),
+        (ALICE, &["policy", "set", "FAIR"], "`set_policy = true` (yours is \"serving\")"),
+    ] {
+        let refused = place.refused(uid, command);
+        assert!(refused.contains(what), "{command:?}: {refused}");
+    }
+    place.said(ALICE, &["hint", "--pid", &pid_of_alice, "--priority", "batch"]);
+    place.until(0, "the hint holds", |client| is_of(client, ALICE) && priority(client) == -50);
+    // A changed file holds for programs that run.
+    let file = place.daemon.folder().join("giveway.toml");
+    std::fs::write(&file, NAMED.replace("share = 80", "share = 20").replace("-50", "-7"))
+        .expect("the configuration");
+    place.said(0, &["reload"]);
+    let client = place.until(0, "the new entry holds", |client| is_of(client, BOB) && priority(client) == -7);
+    assert_eq!(client["hints"]["utilization"], 20);
+    for running in [alice, bob] {
+        running.finish().expect_success();
+    }
+}

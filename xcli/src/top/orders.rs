@@ -154,6 +154,8 @@ pub fn next_policy(text: &str, forward: bool) -> &'static str {
 mod tests {
     use super::*;
     use crate::list::tests::example;
+    use protocol::bounds::Utilization;
+    use protocol::codes::PreemptLevel;
     use protocol::control::Owner;
     use protocol::outside::Held;
 
@@ -188,7 +190,14 @@ mod tests {
         let own = [hint(Pid(4242), Some(QueueId(7)), level(3)), hint(Pid(4242), Some(QueueId(8)), level(4))];
         assert_eq!(order(&list, &Remembered::new()).unwrap(), own);
         let client = &mut list.clients[0];
-        client.owner = Some(Owner { uid: 7, rule: "r".to_owned(), max_priority: level(2), cgroup: None });
+        client.owner = Some(Owner {
+            uid: 7,
+            rule: "r".to_owned(),
+            max_priority: level(2),
+            max_share: Utilization::MAX,
+            max_level: PreemptLevel::Interrupt,
+            cgroup: None,
+        });
         assert_eq!(order(&list, &Remembered::new()).unwrap(), [hint(Pid(4242), None, level(2))]);
         list.held = vec![Held { pid: Pid(4242), name: "infer".to_owned(), queues: vec![] }];
         assert_eq!(

@@ -14,7 +14,7 @@ impl<P: ClientPage> ClientState<P> {
     /// Counts a suspension or its end, if the permission is another one than before. `works`: it has work.
     pub(super) fn count_turn(&mut self, ran: bool, works: bool, totals: &mut Totals, now: Time) {
         match (ran, self.permit.run) {
-            (true, false) if works => self.tally.suspend(self.in_force, &self.page, totals, now),
+            (true, false) if works => self.tally.suspend(self.level_in_force(), &self.page, totals, now),
             (false, true) => self.tally.resume(&self.page, totals, now),
             _ => {}
         }

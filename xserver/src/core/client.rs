@@ -3,13 +3,16 @@
 use super::client_page::ClientPage;
 use super::fault::Fault;
 use super::guard::{PATIENCE, Progress};
+use super::in_force::Words;
 use super::record::Recorded;
 use super::tally::{Allowance, Tally, Times};
 use super::waiting::{Seen, Sums};
 use crate::access::Grant;
+use crate::programs::Program;
 use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
-use protocol::hint::{ProcessHints, QueueHints};
+use protocol::control::HintUpdate;
+use protocol::hint::{Hints, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, QueueId};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
@@ -17,6 +20,7 @@ use protocol::page::{AHEAD, EVENT_READY, SLOTS, activity_of};
 use protocol::status::{Activity, Queues, StatusError};
 use protocol::time::Time;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A queue of a client.
 #[derive(Debug)]
@@ -24,13 +28,14 @@ pub(super) struct Slot {
     pub queue: QueueId,
     /// The index of its slot on the client's page.
     pub index: u32,
-    level: PreemptLevel,
+    /// The level that the client asks for.
+    pub level: PreemptLevel,
     /// The last priority from the client itself. A hint of `xcli hint` can override it.
     pub own_priority: Priority,
-    /// Set if a person has chosen the priority since then: true if that was an administrator.
-    pub chosen: Option<bool>,
     /// The last hints from the client itself.
-    reported: QueueHints,
+    pub reported: QueueHints,
+    /// What people have said since then.
+    pub words: Words,
     /// The last word read from the slot; none for a new queue.
     word: Option<u64>,
     /// The state in that word. A time in the future is replaced by the time of reading, only once: otherwise
@@ -61,6 +66,8 @@ pub(super) struct ClientState<P> {
     pub uid: u32,
     /// What its user may do.
     pub grant: Grant,
+    /// What the configuration gives to it by its name.
+    pub program: Option<Arc<Program>>,
     pub page: P,
     /// The queues for which there was no room, of which there are [`SLOTS`] at most, each with what the client has said of
     /// it.
@@ -82,6 +89,8 @@ pub(super) struct ClientState<P> {
     pub since: Option<Time>,
     /// The last hints for the process from the client itself.
     pub reported: ProcessHints,
+    /// What people have said of the process since then.
+    pub words: Words,
     /// The stored permission without its generation; none at first.
     stored: Option<u64>,
     generation: u32,
@@ -96,8 +105,8 @@ pub(super) struct ClientState<P> {
     pub progress: Option<Progress>,
     /// True if its process is stopped, so that it counts as idle.
     pub yielded: bool,
-    /// The preemption level in force, and the mechanism or the reason for no higher level.
-    pub in_force: PreemptLevel,
+    /// The preemption level that the client can do, and the mechanism or the reason for no higher level.
+    pub able: PreemptLevel,
     pub how: String,
     /// The time of the last look-up of the process in `/proc`.
     pub looked_up: Time,
@@ -128,6 +137,7 @@ impl<P: ClientPage> ClientState<P> {
             name,
             uid,
             grant,
+            program: None,
             page,
             refused: BTreeMap::new(),
             slots: Vec::new(),
@@ -138,6 +148,7 @@ impl<P: ClientPage> ClientState<P> {
             permit,
             since: None,
             reported: ProcessHints::default(),
+            words: Words::default(),
             stored: None,
             generation: 0,
             event_mask: 0,
@@ -146,7 +157,7 @@ impl<P: ClientPage> ClientState<P> {
             awaited_since: None,
             progress: None,
             yielded: false,
-            in_force: PreemptLevel::Block,
+            able: PreemptLevel::Block,
             how: String::new(),
             looked_up: Time::default(),
             recorded: Recorded::default(),
@@ -171,9 +182,9 @@ impl<P: ClientPage> ClientState<P> {
         if free { Ok(()) } else { Err(Fault::Slot(index)) }
     }
 
-    /// The priority that counts if the client asks for this one.
-    pub fn capped(&self, priority: Priority) -> Priority {
-        priority.min(self.grant.max_priority)
+    /// The preemption level in force. A client does not evict its queues while the server tells it level 1.
+    pub fn level_in_force(&self) -> PreemptLevel {
+        if self.grant.max_level == PreemptLevel::Block { PreemptLevel::Block } else { self.able }
     }
 
     /// Notes a queue for which there is no room.
@@ -249,15 +260,15 @@ impl<P: ClientPage> ClientState<P> {
     pub fn add(&mut self, queue: QueueId, index: u32, level: PreemptLevel, own_priority: Priority) {
         let at = self.slots.partition_point(|slot| slot.queue < queue);
         let activity = Activity::Idle { since: None };
-        let reported = QueueHints::default();
+        let (reported, words) = (QueueHints::default(), Words::default());
         let (word, ready_from, seen) = (None, None, None);
         let slot = Slot {
             queue,
             index,
             level,
             own_priority,
-            chosen: None,
             reported,
+            words,
             word,
             activity,
             ready_from,
@@ -270,24 +281,17 @@ impl<P: ClientPage> ClientState<P> {
         (self.by_event, self.waiting.rests) = (false, false);
     }
 
-    pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
-            (slot.own_priority, slot.chosen) = (priority, None);
-        }
+    pub fn set_own_priority(&mut self, queue: QueueId, priority: Priority) -> Result<(), Fault> {
+        let slot = self.slot(queue)?;
+        slot.own_priority = priority;
+        slot.words.forget(HintUpdate::Priority(priority));
+        Ok(())
     }
 
-    /// Notes that a person has chosen the priority of a queue, or of all queues.
-    pub fn note_choice(&mut self, queue: Option<QueueId>, administers: bool) {
-        for slot in self.slots.iter_mut().filter(|slot| queue.is_none_or(|queue| queue == slot.queue)) {
-            slot.chosen = Some(administers);
-        }
-    }
-
-    pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.queue == queue) {
-            slot.level = level;
-        }
+    pub fn set_level(&mut self, queue: QueueId, level: PreemptLevel) -> Result<(), Fault> {
+        self.slot(queue)?.level = level;
         self.sum_up();
+        Ok(())
     }
 
     /// Brings up to date what all slots say together.
@@ -296,9 +300,18 @@ impl<P: ClientPage> ClientState<P> {
         self.ready_from = self.slots.iter().filter_map(|slot| slot.ready_from).min();
     }
 
-    /// The last hints for a queue from the client itself.
-    pub fn reported(&mut self, queue: QueueId) -> Option<&mut QueueHints> {
-        self.slots.iter_mut().find(|slot| slot.queue == queue).map(|slot| &mut slot.reported)
+    /// Takes the hints of a queue from the client itself.
+    pub fn set_reported(&mut self, queue: QueueId, hints: QueueHints) -> Result<(), Fault> {
+        let slot = self.slot(queue)?;
+        let before = std::mem::replace(&mut slot.reported, hints);
+        let of = |queue| Hints { queue, ..Hints::default() };
+        slot.words.forget_changed(&of(before), &of(hints));
+        Ok(())
+    }
+
+    fn slot(&mut self, queue: QueueId) -> Result<&mut Slot, Fault> {
+        let unknown = Fault::Queue(StatusError::UnknownQueue(queue));
+        self.slots.iter_mut().find(|slot| slot.queue == queue).ok_or(unknown)
     }
 
     pub fn remove(&mut self, queue: QueueId) {
@@ -405,7 +418,7 @@ impl<P: ClientPage> ClientState<P> {
         }
         self.permit = permit;
         // The level is 1 to 3.
-        let level = u64::from(self.level.number().unsigned_abs()) << 8;
+        let level = u64::from(self.level.min(self.grant.max_level).number().unsigned_abs()) << 8;
         let window = u64::from(permit.window.units()) << 24;
         // A running client has no share, so that a change of the share alone does not reach it, and a suspended one keeps
         // the place of its queues.

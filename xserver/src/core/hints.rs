@@ -1,11 +1,10 @@
 //! Hints from outside about clients, beside the hints of the clients themselves: the latest one counts.
 
 use super::{ClientPage, Core, gangs};
-use crate::access::Asker;
+use crate::access::{Asker, Grant};
 use crate::error::Refusal;
 use protocol::bounds::Priority;
 use protocol::control::{HintUpdate, Target};
-use protocol::hint::Hints;
 use protocol::hint::table::Scope;
 use protocol::status::Gang;
 use protocol::time::Time;
@@ -40,17 +39,27 @@ impl<P: ClientPage> Core<P> {
                 gangs(&mut self.status).iter_mut().for_each(|gang| gang.hints.window = false);
             }
             for &place in &places {
-                let gang = &mut gangs(&mut self.status)[place];
-                if concerns_queues(*said, of) {
-                    gang.queues.hint(of.queue, *said, now);
-                    if let HintUpdate::Priority(_) = said {
-                        self.clients[place].note_choice(of.queue, asker.grant.administers);
+                let (state, gang) = (&mut self.clients[place], &mut gangs(&mut self.status)[place]);
+                if let HintUpdate::Window = said {
+                    gang.hints.window = true;
+                } else if concerns_queues(*said, of) {
+                    let meant = state
+                        .slots
+                        .iter_mut()
+                        .filter(|slot| of.queue.is_none_or(|queue| queue == slot.queue));
+                    for slot in meant {
+                        slot.words.note(*said, now, asker.grant.administers);
                     }
                 } else {
-                    let mut hints = Hints { process: gang.hints, ..Hints::default() };
-                    said.apply(&mut hints, now);
-                    gang.hints = hints.process;
+                    state.words.note(*said, now, asker.grant.administers);
                 }
+            }
+        }
+        for place in places {
+            let (state, gang) = (&self.clients[place], &mut gangs(&mut self.status)[place]);
+            match of_nobody {
+                true => state.show_process(&mut gang.hints, &self.limits),
+                false => state.show_hints(gang, &self.limits),
             }
         }
         Ok(())
@@ -88,8 +97,8 @@ impl<P: ClientPage> Core<P> {
         }
     }
 
-    /// Refuses hints that the person may not give: a priority above the limit of the person or of the program, and what
-    /// concerns programs of others.
+    /// Refuses hints that the person may not give: a priority or a share above the limit of the person or of the program, and
+    /// what concerns programs of others.
     fn check_rights(
         &self,
         asker: &Asker,
@@ -104,14 +113,28 @@ impl<P: ClientPage> Core<P> {
         if of_nobody || said.iter().any(is_for_all) {
             Self::check_administers(asker)?;
         }
-        let limits = places.iter().map(|&place| &self.clients[place].grant).chain([&asker.grant]);
-        let Some(lowest) = limits.min_by_key(|grant| grant.max_priority) else { return Ok(()) };
+        let grants = || places.iter().map(|&place| &self.clients[place].grant).chain([&asker.grant]);
         for said in said {
-            if let HintUpdate::Priority(priority) = said
-                && *priority > lowest.max_priority
-            {
-                let (priority, most, rule) = (*priority, lowest.max_priority, lowest.rule.to_string());
-                return Err(Refusal::AboveLimit { priority, most, rule });
+            match *said {
+                HintUpdate::Priority(priority) => {
+                    let lowest = grants().min_by_key(|grant| grant.max_priority);
+                    if let Some(Grant { max_priority: most, rule, .. }) =
+                        lowest.filter(|grant| priority > grant.max_priority)
+                    {
+                        let (most, rule) = (*most, rule.to_string());
+                        return Err(Refusal::AboveLimit { priority, most, rule });
+                    }
+                }
+                HintUpdate::Utilization(share) => {
+                    let lowest = grants().min_by_key(|grant| grant.max_share);
+                    if let Some(Grant { max_share: most, rule, .. }) =
+                        lowest.filter(|grant| share > grant.max_share)
+                    {
+                        let (most, rule) = (*most, rule.to_string());
+                        return Err(Refusal::ShareAboveLimit { share, most, rule });
+                    }
+                }
+                _ => {}
             }
         }
         Ok(())

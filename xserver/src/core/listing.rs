@@ -81,6 +81,7 @@ impl<P: ClientPage> Core<P> {
                 name: state.name.clone(),
                 owner: None,
                 hints: gang.hints,
+                given: state.given(),
                 permit,
                 since: state.since.unwrap_or_default(),
                 reason: policies::explain(&permit.reason),
@@ -88,7 +89,7 @@ impl<P: ClientPage> Core<P> {
                 fresh: false,
                 waiting: Some(state.waiting.show(self.waiting_added)),
                 preemption: Preemption {
-                    in_force: state.in_force,
+                    in_force: state.level_in_force(),
                     how: state.how.clone(),
                     ..state.page.preemption()
                 },
@@ -119,7 +120,7 @@ impl<P: ClientPage> Core<P> {
                         // 3.
                         let in_force = match status.level {
                             PreemptLevel::Block => PreemptLevel::Block,
-                            _ => state.in_force,
+                            _ => state.level_in_force(),
                         };
                         let times = slot.times.show(
                             &state.allowance,
@@ -142,9 +143,10 @@ impl<P: ClientPage> Core<P> {
     /// The user of a client, and what the user may do.
     pub fn owner(&self, client: ClientId) -> Option<Owner> {
         let index = self.find(client)?;
-        let Grant { rule, max_priority, .. } = &self.clients[index].grant;
-        let uid = self.clients[index].uid;
-        Some(Owner { uid, rule: rule.to_string(), max_priority: *max_priority, cgroup: None })
+        let Grant { rule, max_priority, max_share, max_level, .. } = &self.clients[index].grant;
+        let (uid, rule) = (self.clients[index].uid, rule.to_string());
+        let (max_priority, max_share, max_level) = (*max_priority, *max_share, *max_level);
+        Some(Owner { uid, rule, max_priority, max_share, max_level, cgroup: None })
     }
 }
 

@@ -33,6 +33,7 @@ pub mod event_mask;
 mod fault;
 mod guard;
 mod hints;
+mod in_force;
 mod listing;
 mod progress;
 mod record;
@@ -49,25 +50,27 @@ use crate::access::Grant;
 use crate::error::Refusal;
 use crate::limits::Limits;
 pub use crate::limits::{DEVICES, QUEUES};
+use crate::programs::Program;
 use client::ClientState;
 pub use client_page::ClientPage;
 pub use fault::{Fault, NoRoom};
 use guard::Guard;
 use policies::{Choice, Engine, named};
 use protocol::bounds::Timeslice;
-use protocol::control::PolicyInForce;
+use protocol::control::{HintUpdate, PolicyInForce};
 use protocol::event::Event;
-use protocol::hint::{Hint, ProcessHints};
+use protocol::hint::{Hints, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
 use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, HEARTBEAT};
-use protocol::status::{Gang, Queues, Status, StatusError};
+use protocol::status::{Gang, Queues, Status};
 use protocol::time::Time;
 use record::Recorder;
 pub use record::{Change, Record};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The most rounds of a step, in which it reads again what has changed because of its own writes.
@@ -114,6 +117,8 @@ pub struct Core<P> {
     clients: Vec<ClientState<P>>,
     joined: u64,
     limits: Limits,
+    /// What programs get by their names.
+    programs: Vec<Arc<Program>>,
     /// True if there may be room for queues that were refused.
     has_more_room: bool,
     /// The number of the last owner.
@@ -157,6 +162,7 @@ impl<P: ClientPage> Core<P> {
             clients: Vec::new(),
             joined: 0,
             limits: Limits::of_one_user(),
+            programs: Vec::new(),
             has_more_room: false,
             owners: 0,
             timeslice: None,
@@ -178,6 +184,9 @@ impl<P: ClientPage> Core<P> {
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits;
         self.has_more_room = true;
+        for (state, gang) in self.clients.iter().zip(gangs(&mut self.status)) {
+            state.show_process(&mut gang.hints, &limits);
+        }
     }
 
     /// Adds a client. It has no permission before the next step.
@@ -186,14 +195,17 @@ impl<P: ClientPage> Core<P> {
         self.joined += 1;
         let client = ClientId(self.joined);
         let owner = self.owner_number(uid, &grant);
-        self.clients.push(ClientState::new(client, name, uid, grant, page));
-        gangs(&mut self.status).push(Gang {
-            client,
-            pid,
-            owner,
-            hints: ProcessHints { timeslice: self.timeslice, ..ProcessHints::default() },
-            queues: Queues::default(),
-        });
+        let program = self.programs.iter().find(|program| program.is_for(&name, uid)).cloned();
+        let mut state = ClientState::new(client, name, uid, grant, page);
+        state.program = program;
+        if let Some(slice) = self.timeslice {
+            state.words.note(HintUpdate::Timeslice(slice), Time(0), true);
+        }
+        let (hints, queues) = (ProcessHints::default(), Queues::default());
+        let mut gang = Gang { client, pid, owner, hints, queues };
+        state.show_process(&mut gang.hints, &self.limits);
+        self.clients.push(state);
+        gangs(&mut self.status).push(gang);
         if let Some(recorder) = &mut self.recorder {
             recorder.note(Change::Join { client, pid });
         }
@@ -246,10 +258,11 @@ impl<P: ClientPage> Core<P> {
             ToServer::Hello { .. } => Err(Fault::Hello),
             ToServer::QueueCreated { queue, slot, device, priority, level } => {
                 state.check_new(queue, slot)?;
-                let event = Event::QueueCreated { queue, device, priority: state.capped(priority), level };
+                let event = Event::QueueCreated { queue, device, priority, level };
                 gang.queues.apply(&event).map_err(Fault::Queue)?;
                 *self.devices.entry(device).or_default() += 1;
                 state.add(queue, slot, level, priority);
+                state.show_queue(queue, &mut gang.queues);
                 Ok(())
             }
             ToServer::QueueDestroyed { queue } => {
@@ -265,36 +278,36 @@ impl<P: ClientPage> Core<P> {
                 Ok(())
             }
             ToServer::Priority { queue, priority } => {
-                let event = Event::Hint(Hint::Priority { queue, priority: state.capped(priority) });
-                gang.queues.apply(&event).map_err(Fault::Queue)?;
-                state.set_own_priority(queue, priority);
+                state.set_own_priority(queue, priority)?;
+                state.show_queue(queue, &mut gang.queues);
                 Ok(())
             }
             ToServer::Level { queue, level } => {
-                gang.queues.set_level(queue, level).map_err(Fault::Queue)?;
-                state.set_level(queue, level);
+                state.set_level(queue, level)?;
+                state.show_queue(queue, &mut gang.queues);
                 Ok(())
             }
             ToServer::QueueHints { queue, hints } => {
-                let before = state.reported(queue).ok_or(Fault::Queue(StatusError::UnknownQueue(queue)))?;
-                let reported = std::mem::replace(before, hints);
-                let present = gang.queues.iter().find(|status| status.queue == queue);
-                let mut all = present.map(|status| status.hints).unwrap_or_default();
-                all.follow(&reported, &hints);
-                let event = Event::Hint(Hint::Queue { queue, hints: all });
-                gang.queues.apply(&event).map_err(Fault::Queue)
+                state.set_reported(queue, hints)?;
+                state.show_queue(queue, &mut gang.queues);
+                Ok(())
             }
             ToServer::ProcessHints { mut hints } => {
                 if !state.grant.administers {
                     // These two are for all programs.
                     (hints.timeslice, hints.window) = (None, false);
                 }
-                gang.hints.follow(&state.reported, &hints);
-                state.reported = hints;
+                let before = std::mem::replace(&mut state.reported, hints);
+                if before.window != hints.window {
+                    gang.hints.window = hints.window;
+                }
+                let of = |process| Hints { process, ..Hints::default() };
+                state.words.forget_changed(&of(before), &of(hints));
+                state.show_process(&mut gang.hints, &self.limits);
                 Ok(())
             }
             ToServer::Preemption { in_force, ref how } => {
-                (state.in_force, state.how) = (in_force, how.clone());
+                (state.able, state.how) = (in_force, how.clone());
                 Ok(())
             }
             // No decision depends on the cost; the server keeps it for other clients.

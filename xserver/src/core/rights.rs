@@ -5,14 +5,12 @@ use crate::access::{Asker, Grant};
 use crate::configuration::Configuration;
 use crate::error::Refusal;
 use crate::limits::DEVICES;
-use protocol::event::Event;
-use protocol::hint::Hint;
 use protocol::ids::ClientId;
 use std::collections::BTreeSet;
 
 impl<P: ClientPage> Core<P> {
-    /// Sets what the programs of a client may do. Priorities above the new limit fall to it, and those that the old limit
-    /// kept low rise. What an administrator has chosen stays.
+    /// Sets what the programs of a client may do. Priorities, shares and levels above a new limit fall to it, and those that
+    /// the old limit kept low rise. What an administrator has said stays.
     pub fn set_grant(&mut self, client: ClientId, grant: Grant) {
         let Some(index) = self.find(client) else { return };
         let owner = self.owner_number(self.clients[index].uid, &grant);
@@ -20,17 +18,7 @@ impl<P: ClientPage> Core<P> {
         gang.owner = owner;
         state.grant = grant;
         self.has_more_room = true;
-        for slot in &state.slots {
-            let Some(queue) = gang.queues.iter().find(|queue| queue.queue == slot.queue) else { continue };
-            let priority = match slot.chosen {
-                Some(true) => continue,
-                Some(false) => queue.priority,
-                None => slot.own_priority,
-            };
-            let priority = state.capped(priority);
-            // The gang and the slots have the same queues.
-            let _ = gang.queues.apply(&Event::Hint(Hint::Priority { queue: slot.queue, priority }));
-        }
+        state.show_hints(gang, &self.limits);
     }
 
     /// A number that all programs with the same user and rights share, and no others. Their jobs are the same.
@@ -58,6 +46,17 @@ impl<P: ClientPage> Core<P> {
         Err(Refusal::NotAdministrator { rule: asker.grant.rule.to_string() })
     }
 
+    /// Refuses to set a policy for who may not.
+    ///
+    /// # Errors
+    /// The person may not.
+    pub fn check_sets_policies(asker: &Asker) -> Result<(), Refusal> {
+        if asker.sets_policies() {
+            return Ok(());
+        }
+        Err(Refusal::SetsNoPolicies { rule: asker.grant.rule.to_string() })
+    }
+
     /// Follows a configuration, after another one if there was one. What the configuration says about a policy counts only
     /// if that has changed: a person may have chosen another policy since then.
     ///
@@ -83,6 +82,7 @@ impl<P: ClientPage> Core<P> {
             self.set_policy(None, now.policy.clone())?;
         }
         self.engine.set_starvation_limit(now.starvation);
+        self.set_programs(&now.programs);
         Ok(())
     }
 }

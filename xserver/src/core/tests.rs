@@ -7,6 +7,7 @@ mod chosen;
 mod gaps;
 mod guard_runs;
 mod idle;
+mod programs;
 mod record;
 mod rest;
 mod same;
@@ -27,7 +28,7 @@ use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
 use protocol::page::{EVENT_IDLE, EVENT_READY, SLOTS, activity_word};
 use protocol::slow::SlowPath;
-use protocol::status::{Activity, Counts};
+use protocol::status::{Activity, Counts, StatusError};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -195,13 +196,7 @@ fn newcomer(pid: u32, name: &str) -> Newcomer {
 
 /// What root may do.
 fn all() -> Grant {
-    Grant {
-        rule: "root".into(),
-        max_priority: Priority::MAX,
-        administers: true,
-        observes: true,
-        within: None,
-    }
+    Grant::all("root")
 }
 
 /// Root.

@@ -6,6 +6,7 @@ use crate::core::NoRoom;
 use crate::limits::{CONNECTIONS, REQUESTS, REQUESTS_PER_USER, RESERVED, RESERVED_REQUESTS};
 use crate::list::encode;
 use crate::peer::{self, Credentials};
+use crate::throttle::Holder;
 use host::handle::Handle;
 use protocol::control::{Refused, Reply};
 use protocol::message::ToClient;
@@ -177,7 +178,15 @@ impl Server {
         }
         let reason = match user_is_full {
             true => {
-                format!("{REQUESTS_PER_USER} requests of your user wait for a reply, which is the maximum")
+                let holder = Holder::new(new.who.uid, &new.grant);
+                let rate = self.limits.requests_per_second_per_user;
+                let why = match self.lists.throttle.has_waiting(&holder) {
+                    true => format!(" (a user gets {rate} requests in a second)"),
+                    false => String::new(),
+                };
+                format!(
+                    "{REQUESTS_PER_USER} requests of your user wait for a reply, which is the maximum{why}"
+                )
             }
             false => format!("the server handles {most} requests, which is the maximum"),
         };

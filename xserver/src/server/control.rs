@@ -1,6 +1,7 @@
 //! Requests of xcli and their replies.
 
 use super::Server;
+use crate::access::Asker;
 use crate::attachments::Work;
 use crate::connection::{Connection, End};
 use crate::core::Core;
@@ -8,12 +9,13 @@ use crate::error::Refusal;
 use crate::list::encode;
 use crate::pages::Pages;
 use crate::peer;
+use crate::throttle::Holder;
 use policies::named;
 use protocol::control::{EventKind, Policies, Reply, Request};
 use protocol::frame::Frame;
 use protocol::ids::Pid;
 use protocol::time::Time;
-use tracing::info;
+use tracing::{info, warn};
 
 impl Server {
     /// Handles a request.
@@ -24,10 +26,41 @@ impl Server {
         }
         connection.deadline = None;
         connection.asked_at = now;
+        let rate = self.limits.requests_per_second_per_user;
+        let holder = Holder::new(connection.who.uid, &connection.grant);
+        if connection.grant.administers || self.lists.throttle.admit(&holder, rate, now) {
+            return self.carry_out(number, connection, frame, now);
+        }
+        if self.lists.throttle.keep(number, holder, frame.clone(), now) {
+            let (pid, uid) = (connection.pid, connection.who.uid);
+            warn!(pid, uid, "a user makes more than {rate} requests in a second: the further ones wait");
+        }
+        connection.awaits_reply = true;
+        Ok(())
+    }
+
+    /// Handles requests that have waited because their users make many.
+    pub(super) fn ask_delayed(&mut self, now: Time) {
+        for (number, frame) in self.lists.throttle.due(self.limits.requests_per_second_per_user, now) {
+            let Some(mut connection) = self.connections.remove(&number) else { continue };
+            connection.awaits_reply = false;
+            let result = self.carry_out(number, &mut connection, &frame, now);
+            // More frames may have come with it.
+            let result = result.and_then(|()| self.receive(number, &mut connection));
+            self.finish(number, connection, result);
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        number: u64,
+        connection: &mut Connection,
+        frame: &Frame,
+        now: Time,
+    ) -> Result<(), End> {
         let request = serde_json::from_slice(&frame.payload);
         if let Ok(request) = &request
-            && is_for_administrators(request)
-            && let Err(refusal) = Core::<Pages>::check_administers(&connection.asker())
+            && let Err(refusal) = check_right(request, &connection.asker())
         {
             return self.refuse(connection, &refusal);
         }
@@ -37,6 +70,11 @@ impl Server {
             Ok(Request::Config) => {
                 let configuration = self.configuration();
                 self.answer(connection, &Reply::Config(configuration))
+            }
+            Ok(Request::Priorities) => {
+                let in_force = self.reload.as_ref().map(|reload| &reload.in_force.priorities);
+                let names = in_force.cloned().unwrap_or_default();
+                self.answer(connection, &Reply::Priorities(names))
             }
             Ok(order @ (Request::Off | Request::On)) => {
                 let on = order == Request::On;
@@ -174,15 +212,13 @@ impl Server {
     }
 }
 
-/// Returns true if a request concerns programs of all users.
-fn is_for_administrators(request: &Request) -> bool {
+/// Refuses a request about the programs of all users to a person without the right.
+fn check_right(request: &Request, asker: &Asker) -> Result<(), Refusal> {
     match request {
-        Request::Off
-        | Request::On
-        | Request::SetPolicy(_)
-        | Request::ResetPolicy { .. }
-        | Request::Reload
-        | Request::Config => true,
+        Request::Off | Request::On | Request::Reload | Request::Config => {
+            Core::<Pages>::check_administers(asker)
+        }
+        Request::SetPolicy(_) | Request::ResetPolicy { .. } => Core::<Pages>::check_sets_policies(asker),
         Request::List
         | Request::Policies
         | Request::Hint { .. }
@@ -191,7 +227,8 @@ fn is_for_administrators(request: &Request) -> bool {
         | Request::Trace
         | Request::Hold { .. }
         | Request::Release { .. }
-        | Request::Snapshot { .. } => false,
+        | Request::Priorities
+        | Request::Snapshot { .. } => Ok(()),
     }
 }
 

@@ -29,6 +29,7 @@ impl Server {
 
     /// Answers the requests that are complete or late.
     pub(super) fn answer_questions(&mut self, now: Time) {
+        self.ask_delayed(now);
         if now < self.lists.not_before {
             return;
         }

@@ -2,6 +2,8 @@
 //! bytes, and panics if a rule is broken.
 
 use policies::{Choice, registry};
+use protocol::bounds::Priority;
+use protocol::codes::PreemptLevel;
 use protocol::control::{HintUpdate, Preemption, Target};
 use protocol::frame::Frame;
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
@@ -12,11 +14,13 @@ use protocol::status::{Activity, Counts};
 use protocol::time::Time;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use xserver::access::{Asker, Grant};
 use xserver::configuration::{Accounts, Configuration};
 use xserver::core::{ClientPage, Core, Newcomer, Settings};
 use xserver::limits::Limits;
+use xserver::programs::Program;
 
 /// Users and groups without the machine's databases.
 struct Names;
@@ -171,15 +175,13 @@ impl ClientPage for Page {
 }
 
 fn grant(administers: bool) -> Grant {
-    let rule = if administers { "root" } else { "default" };
-    let max_priority = if administers { 255 } else { 0 };
-    Grant {
-        rule: rule.into(),
-        max_priority: max_priority.try_into().expect("it is in range"),
-        administers,
-        observes: administers,
-        within: None,
+    if administers {
+        return Grant::all("root");
     }
+    let (max_priority, max_share) = (Priority::DEFAULT, 50.try_into().expect("it is in range"));
+    let (max_level, within) = (PreemptLevel::Deactivate, None);
+    let (rule, sets_policies, observes) = ("default".into(), false, false);
+    Grant { rule, max_priority, max_share, max_level, administers, sets_policies, observes, within }
 }
 
 /// Clients that join, leave, send any message and write anything on their pages, and people who change policies and hints.
@@ -197,6 +199,7 @@ pub fn pages(bytes: &[u8]) {
     let mut now = Time(1 << 40);
     let administrator = Asker { uid: 0, grant: grant(true) };
     let person = Asker { uid: 1000, grant: grant(false) };
+    let configuration = Configuration { starvation: settings.starvation, ..Configuration::default() };
     while !input.0.is_empty() {
         let kind = input.byte();
         let chosen = input.below(clients.len());
@@ -279,8 +282,12 @@ pub fn pages(bytes: &[u8]) {
             13 => {
                 core.set_power(DeviceId(u32::from(input.byte()) % 3), input.number(), now);
                 core.set_limits(Limits { queues_per_user: input.below(9) + 1, ..Limits::of_one_user() });
+                let programs = hint(&mut input).map(|said| program(&[said])).into_iter().collect();
+                let next = Configuration { programs, ..configuration.clone() };
+                core.follow(Some(&configuration), &next).expect("no device has an own policy");
                 if let Some((client, _)) = clients.get(chosen) {
                     core.set_nice(*client, input.byte() as i8);
+                    core.set_grant(*client, grant(input.byte() & 1 == 1));
                 }
             }
             // From nothing to 2^41 ns.
@@ -305,6 +312,11 @@ pub fn pages(bytes: &[u8]) {
 fn row(input: &mut Input<'_>) -> Choice {
     let kind = registry::BUILT[input.below(registry::BUILT.len())];
     registry::find(kind).expect("it is built").into()
+}
+
+/// Hints for all programs.
+fn program(hints: &[HintUpdate]) -> Arc<Program> {
+    Arc::new(Program { name: "*".into(), users: Vec::new(), hints: hints.to_vec() })
 }
 
 /// A hint in the form of a request.

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::list::tests::in_force;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, Utilization};
+use protocol::codes::PreemptLevel;
 use protocol::control::Preemption;
 use protocol::ids::{DeviceId, Pid};
 use protocol::outside::HeldQueue;
@@ -37,7 +38,14 @@ fn full() -> List {
     });
     let client = &mut list.clients[0];
     let (rule, cgroup) = ("serving".to_owned(), Some("/a.slice".to_owned()));
-    client.owner = Some(Owner { uid: 1000, rule, max_priority: Priority::MAX, cgroup });
+    client.owner = Some(Owner {
+        uid: 1000,
+        rule,
+        max_priority: Priority::MAX,
+        max_share: Utilization::MAX,
+        max_level: PreemptLevel::Interrupt,
+        cgroup,
+    });
     let second = 1_000_000_000;
     let times = QueueTimes { ready_ns: 4 * second, running_ns: 3 * second, worked_ns: 2 * second };
     client.queues[0].times = Some(times);

@@ -6,7 +6,8 @@ use crate::endpoint::Endpoint;
 use crate::top::columns::Users;
 use crate::top::model::{Key, Mode};
 use crate::top::rows::tests::{SECOND, two_lists};
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, Utilization};
+use protocol::codes::PreemptLevel;
 use protocol::control::{List, Owner, Queue};
 use protocol::ids::Pid;
 use protocol::outside::Held;
@@ -107,7 +108,14 @@ fn large_view_shows_users_queues_reasons_and_evicted_processes() {
         list.clients.iter_mut().zip([(1000, "infer"), (1001, "train"), (1000, "fresh")])
     {
         let (rule, max_priority, cgroup) = (name.to_owned(), Priority::MAX, None);
-        client.owner = Some(Owner { uid, rule, max_priority, cgroup });
+        client.owner = Some(Owner {
+            uid,
+            rule,
+            max_priority,
+            max_share: Utilization::MAX,
+            max_level: PreemptLevel::Interrupt,
+            cgroup,
+        });
     }
     list.clients[2].yielded = true;
     list.held = vec![Held { pid: Pid(999), name: "old".to_owned(), queues: vec![] }];

@@ -5,18 +5,18 @@ use protocol::control::{HintUpdate, Target};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-fn grant(max_priority: i64) -> Grant {
+pub(super) fn grant(max_priority: i64) -> Grant {
     let max_priority = Priority::try_from(max_priority).unwrap();
-    Grant { rule: "some".into(), max_priority, administers: false, observes: false, within: None }
+    Grant { max_priority, administers: false, sets_policies: false, observes: false, ..Grant::all("some") }
 }
 
-fn person(uid: u32, max_priority: i64) -> Asker {
+pub(super) fn person(uid: u32, max_priority: i64) -> Asker {
     Asker { uid, grant: grant(max_priority) }
 }
 
 impl Fixture {
     /// Adds a client of a user with a queue of this priority on device 1.
-    fn enter(&mut self, uid: u32, grant: Grant, priority: i64) -> ClientId {
+    pub(super) fn enter(&mut self, uid: u32, grant: Grant, priority: i64) -> ClientId {
         let page = Rc::new(FakePage::default());
         self.world.pages.borrow_mut().push(page.clone());
         let pid = Pid(100 + self.clients.len() as u32);
