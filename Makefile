@@ -159,11 +159,10 @@ example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so, wha
 		examples/5_gpreempt_poc/measure.hip -L target/examples -lgpreempt_poc -L target/release -Wl,--no-as-needed \
 		-lshimhip -Wl,-rpath,$(CURDIR)/target/examples -Wl,-rpath,$(CURDIR)/target/release -o target/examples/measure
 
-# `make demo-faults ARGS="--server-faults 200"`: so many faults of the server in a random order, with the numbers in the last line.
 demo-faults: build ## Kill and stop the server and the programs under it, and check that the others go on
-	@$${CARGO_TARGET_DIR:-target}/release/demo-faults $(ARGS)
+	@$${CARGO_TARGET_DIR:-target}/release/demo-faults
 
-# `make soak ARGS="--each 1000"`, `make soak ARGS="--each 20 server"`: the kinds with this in their names.
+# `make soak ARGS="--each 1000"`; `make soak ARGS='--each 20 "server "'`: the kinds with this in their names, here faults of the server.
 soak: build ## Inject faults of 21 kinds, 50 times each, under two programs, 30 minutes; last line "N passed, N failed"
 	@$${CARGO_TARGET_DIR:-target}/release/soak $(ARGS)
 

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -152,6 +152,16 @@ impl Daemon {
     /// A folder for what a test likes to keep there.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// A command of `xcli` that asks this server.
+    ///
+    /// # Panics
+    /// If `xcli` is not built.
+    pub fn xcli(&self) -> Command {
+        let mut command = kernel::command(product("xcli").unwrap_or_else(|reason| panic!("{reason}")));
+        command.arg("-a").arg(self.socket());
+        command
     }
 
     /// Everything that it knows, as `control::List` in JSON.

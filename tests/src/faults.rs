@@ -12,7 +12,6 @@
 //! program that is never resumed does not finish, and fails the case by that.
 
 pub(crate) mod log;
-pub mod many;
 pub mod soak;
 pub(crate) mod stage;
 

@@ -1,5 +1,5 @@
 //! Links between the documents: each leads to a file that exists and to a heading that the file has, and every page
-//! of `docs/` is in the book's table of contents, `docs/SUMMARY.md`.
+//! of `docs/` is in the book's table of contents, `docs/SUMMARY.md`. Each test that `docs/security.md` names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +8,8 @@ use std::path::{Component, Path, PathBuf};
 /// Folders whose Markdown files are checked, besides the root itself. Subfolders belong to them.
 const FOLDERS: [&str; 4] = ["docs", "examples", "include", ".github"];
 const CONTENTS: &str = "docs/SUMMARY.md";
+/// The page that names the test of each claim, as `module::test`.
+const CLAIMS: &str = "docs/security.md";
 
 /// The Markdown files below `folder`, relative to `root`; those of `folder` itself only, unless `deep`.
 fn markdown(root: &Path, folder: &str, deep: bool, found: &mut BTreeSet<PathBuf>) {
@@ -112,6 +114,86 @@ fn problems(root: &Path) -> Vec<String> {
     problems
 }
 
+/// A test that a page names.
+#[derive(Debug)]
+struct Named<'a> {
+    /// The module or file in which it is, then its function.
+    path: Vec<&'a str>,
+    /// The crate, if the page says it.
+    member: Option<&'a str>,
+}
+
+/// The tests that a page names: inline code of the form `module::test`, perhaps followed by the crate in parentheses.
+fn named_tests<'a>(text: &'a str) -> Vec<Named<'a>> {
+    let is_name = |part: &str| {
+        let is_part = |sign: char| sign.is_ascii_lowercase() || sign.is_ascii_digit() || sign == '_';
+        !part.is_empty() && part.chars().all(is_part)
+    };
+    let parts: Vec<&str> = text.split('`').collect();
+    let named = |pair: &[&'a str]| {
+        let path: Vec<_> = pair[0].split("::").collect();
+        let member = pair[1].strip_prefix(" (").and_then(|rest| rest.split(')').next());
+        (path.len() > 1 && path.iter().all(|part| is_name(part)))
+            .then_some(Named { path, member: member.filter(|member| is_name(member)) })
+    };
+    parts[1..].chunks_exact(2).filter_map(named).collect()
+}
+
+/// Returns true if this source file, with a path relative to the root, is the module `module` or has its tests.
+fn is_module(file: &Path, module: &[&str]) -> bool {
+    let file = file.with_extension("");
+    let mut parts: Vec<&str> = file.iter().filter_map(|part| part.to_str()).collect();
+    while !parts.ends_with(module) {
+        if !parts.pop().is_some_and(|last| ["lib", "main", "mod", "tests"].contains(&last)) {
+            return false;
+        }
+    }
+    true
+}
+
+/// Returns true if a source has a test of this name.
+fn has_test(source: &str, name: &str) -> bool {
+    let head = format!("fn {name}(");
+    let lines: Vec<&str> = source.lines().map(str::trim_start).collect();
+    let is_test = |place: usize| {
+        let attributes =
+            lines[..place].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        attributes.copied().any(|line| line == "#[test]")
+    };
+    lines.iter().enumerate().any(|(place, line)| line.starts_with(&head) && is_test(place))
+}
+
+fn sources(root: &Path, folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(root.join(folder)).expect("a folder can be listed").flatten() {
+        let path = folder.join(entry.file_name());
+        let is_hidden = entry.file_name().to_string_lossy().starts_with('.');
+        if entry.path().is_dir() && !is_hidden && entry.file_name() != "target" {
+            sources(root, &path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// One sentence for each test that a page names and that its file does not have.
+fn missing_tests(root: &Path, page: &str) -> Vec<String> {
+    let text = fs::read_to_string(root.join(page)).expect("the page");
+    let mut files = Vec::new();
+    sources(root, Path::new(""), &mut files);
+    let exists = |named: &Named<'_>| {
+        let (name, module) = named.path.split_last().expect("it has two parts");
+        let is_its = |file: &&PathBuf| {
+            is_module(file, module) && named.member.is_none_or(|member| file.starts_with(member))
+        };
+        files
+            .iter()
+            .filter(is_its)
+            .any(|file| has_test(&fs::read_to_string(root.join(file)).expect("a source can be read"), name))
+    };
+    let missing = named_tests(&text).into_iter().filter(|named| !exists(named));
+    missing.map(|named| format!("{page}: {}: no such test", named.path.join("::"))).collect()
+}
+
 /// A tree with these files.
 fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a folder");
@@ -166,4 +248,32 @@ fn each_kind_of_broken_link_is_reported() {
         "docs/lost.md: not in docs/SUMMARY.md",
     ];
     assert_eq!(problems(tree.path()), expected);
+}
+
+#[test]
+fn tests_that_the_page_about_security_names_exist() {
+    let root = tests::workspace();
+    let text = fs::read_to_string(root.join(CLAIMS)).expect("the page");
+    assert!(named_tests(&text).len() > 60, "the names were found: {:?}", named_tests(&text));
+    let missing = missing_tests(root, CLAIMS);
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn each_wrong_name_of_a_test_is_reported() {
+    let tree = tree(&[
+        ("one/src/peer.rs", "#[test]\nfn is_read() {}\nfn helper() {}\n"),
+        ("one/src/core/tests/mod.rs", "    #[test]\n    /// Why.\n    fn steps() {}\n"),
+        ("two/tests/outer/main.rs", "#[test]\n#[ignore]\nfn any(bytes in vec(0)) {}\n"),
+        (
+            "page.md",
+            "`peer::is_read` (one), `core::tests::steps`, `outer::any`, `peer.rs`, `std::io::Error`\n\
+             `peer::is_written`, `peer::helper`, `peer::is_read` (two), `mod::is_read`, `core::users::steps`",
+        ),
+    ]);
+    let names = ["peer::is_written", "peer::helper", "peer::is_read", "mod::is_read", "core::users::steps"];
+    assert_eq!(
+        missing_tests(tree.path(), "page.md"),
+        names.map(|name| format!("page.md: {name}: no such test"))
+    );
 }

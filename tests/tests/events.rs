@@ -1,16 +1,10 @@
 //! `xcli events` with the real server, and clients that use no GPU.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 
 use serde_json::Value;
-use tests::{Daemon, PlainClient, product};
-
-fn xcli(server: &Daemon) -> Command {
-    let mut command = tests::kernel::command(product("xcli").unwrap_or_else(|reason| panic!("{reason}")));
-    command.arg("-a").arg(server.socket());
-    command
-}
+use tests::{Daemon, PlainClient};
 
 /// `xcli events -f --json`. Killed when dropped.
 struct Follower {
@@ -20,7 +14,7 @@ struct Follower {
 
 impl Follower {
     fn start(server: &Daemon) -> Self {
-        let mut command = xcli(server);
+        let mut command = server.xcli();
         command.args(["events", "--follow", "--json"]).stdout(Stdio::piped());
         let mut child = command.spawn().expect("xcli");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -65,18 +59,18 @@ fn follower_sees_what_happens_until_the_server_ends() {
     assert!(why.contains(&format!("pid {} has priority 5 > 1", urgent.id())), "{why}");
     assert_eq!(suspended["pid"], batch.id());
     assert!(suspended["time_us"].as_u64() > Some(1_700_000_000_000_000), "{suspended}");
-    let changed = xcli(&server).args(["policy", "set", "UP"]).output().expect("xcli");
+    let changed = server.xcli().args(["policy", "set", "UP"]).output().expect("xcli");
     assert!(changed.status.success(), "{changed:?}");
     let policy = follower.wait("policy", "");
     assert!(policy["policy"].as_str().is_some_and(|policy| policy.starts_with("UP")), "{policy}");
     drop(urgent);
     follower.wait("left", "urgent");
 
-    let kept = xcli(&server).arg("events").output().expect("xcli");
+    let kept = server.xcli().arg("events").output().expect("xcli");
     let kept = String::from_utf8(kept.stdout).expect("text");
     let words: Vec<&str> = kept.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     assert_eq!(words, ["joined", "joined", "policy", "left"], "{kept}");
-    let newest = xcli(&server).args(["events", "-n", "1"]).output().expect("xcli");
+    let newest = server.xcli().args(["events", "-n", "1"]).output().expect("xcli");
     assert_eq!(kept.lines().last(), String::from_utf8_lossy(&newest.stdout).lines().next());
     server.end();
     let code = follower.child.wait().expect("it ends").code();

@@ -28,12 +28,6 @@ fn priority(server: &Daemon, name: &str) -> Value {
     client(server, name)["queues"][0]["priority"].clone()
 }
 
-fn xcli(server: &Daemon) -> Command {
-    let mut command = tests::kernel::command(product("xcli").unwrap_or_else(|reason| panic!("{reason}")));
-    command.arg("-a").arg(server.socket());
-    command
-}
-
 /// A terminal with a shell. What it shows is read with `capture-pane`.
 struct Terminal {
     folder: TempDir,
@@ -330,7 +324,7 @@ fn terminal_without_cursor_gets_tables() {
 fn pipe_gets_tables_or_json() {
     let (server, _programs) = server();
     let run = |words: &[&str]| {
-        let output = xcli(&server).arg("top").args(words).output().expect("xcli");
+        let output = server.xcli().arg("top").args(words).output().expect("xcli");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     };

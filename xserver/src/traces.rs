@@ -139,16 +139,11 @@ fn new_file() -> io::Result<(OwnedFd, OwnedFd)> {
 mod tests {
     use super::*;
     use crate::access::Grant;
-    use protocol::bounds::Priority;
     use rustix::fs::{fstat, ftruncate};
     use std::os::unix::net::UnixStream;
 
     fn asker() -> Asker {
-        let (rule, max_priority) = ("r".into(), Priority::DEFAULT);
-        Asker {
-            uid: 7,
-            grant: Grant { rule, max_priority, administers: false, observes: false, within: None },
-        }
+        Asker { uid: 7, grant: Grant::all("r") }
     }
 
     #[test]

@@ -9,11 +9,10 @@ use protocol::control::{
 use protocol::ids::Pid;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use support::{Client, Running, ask, ask_on, connect_as, is_closed, read_reply, wait_for};
-
-const ALICE: u32 = 40_001;
-const BOB: u32 = 40_002;
-const MONITOR: u32 = 40_004;
+use support::{
+    ALICE, BOB, Client, MONITOR, Running, ask, ask_as, ask_on, client_of, connect_as, is_closed, read_reply,
+    wait_for,
+};
 
 const CONFIGURATION: &str = r#"
     [policy]
@@ -159,18 +158,13 @@ fn followers_see_permissions_with_their_reasons() {
 #[test]
 fn people_see_what_concerns_their_programs() {
     let (server, file) = Running::shared(CONFIGURATION);
-    let client_of = |uid: u32, priority: i64| {
-        let client = Client::on(connect_as(uid, uid, &server.path).into(), &format!("of-{uid}"));
-        client.create(1, 0, 1, priority);
-        client
-    };
     let follow = |uid: u32, path: &Path| Reader::new(connect_as(uid, uid, path));
     let (mut alice, mut bob) = (follow(ALICE, &server.path), follow(BOB, &server.path));
     let mut monitor = follow(MONITOR, &server.path);
-    let mut low = client_of(ALICE, -5);
+    let mut low = client_of(ALICE, &server.path, -5);
     low.ready(0);
     alice.wait(|kind| matches!(kind, EventKind::Joined { uid, .. } if *uid == ALICE));
-    let mut high = client_of(BOB, 0);
+    let mut high = client_of(BOB, &server.path, 0);
     high.ready(0);
     let suspended = alice.wait(|kind| matches!(kind, EventKind::Suspended { .. }));
     let EventKind::Suspended { why, .. } = suspended else { panic!("{suspended:?}") };
@@ -182,7 +176,7 @@ fn people_see_what_concerns_their_programs() {
     assert!(!bob.come.iter().any(|kind| matches!(kind, EventKind::Suspended { .. })), "{:?}", bob.come);
 
     // Refusals: a banned user's, seen by observers, and Alice's own.
-    let refused = ask_on(&mut connect_as(ALICE, ALICE, &server.path), &Request::Off);
+    let refused = ask_as(ALICE, &server.path, &Request::Off);
     assert!(matches!(refused, Reply::Error(_)), "{refused:?}");
     alice.wait(|kind| matches!(kind, EventKind::Refused { what: Refused::Request, uid: ALICE, .. }));
     let _banned = connect_as(40_009, 40_009, &server.path);

@@ -11,11 +11,7 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::SeqCst;
-use support::{Client, Running, connect_as, is_closed, receive_files, wait_for};
-
-const ALICE: u32 = 40_001;
-const BOB: u32 = 40_002;
-const MONITOR: u32 = 40_004;
+use support::{ALICE, BOB, Client, MONITOR, Running, connect_as, is_closed, receive_files, wait_for};
 
 const CONFIGURATION: &str = r#"
     [[rule]]

@@ -11,15 +11,14 @@ use protocol::message::{REQUEST, ToClient, ToServer};
 use protocol::operation::Reason;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use support::{Client, Running, ask, ask_on, connect_as, is_closed, read_reply, wait_for};
+use support::{
+    ALICE, BOB, Client, MONITOR, Running, ask, ask_as, ask_on, client_of, connect_as, is_closed, read_reply,
+    wait_for,
+};
 use xserver::limits::{CONNECTIONS, REQUESTS_PER_USER, RESERVED};
 
-const ALICE: u32 = 40_001;
-const BOB: u32 = 40_002;
 const OPERATOR: u32 = 40_003;
 const OPERATORS: u32 = 50_001;
-const MONITOR: u32 = 40_004;
 
 const CONFIGURATION: &str = r#"
     [policy]
@@ -45,16 +44,6 @@ const CONFIGURATION: &str = r#"
     users = [40009]
     connect = false
 "#;
-
-fn client_of(uid: u32, path: &Path, priority: i64) -> Client {
-    let client = Client::on(connect_as(uid, uid, path).into(), &format!("of-{uid}"));
-    client.create(1, 0, 1, priority);
-    client
-}
-
-fn ask_as(uid: u32, path: &Path, request: &Request) -> Reply {
-    ask_on(&mut connect_as(uid, uid, path), request)
-}
 
 /// The names and priorities of the programs that a user sees.
 fn seen(mut socket: UnixStream) -> Vec<(String, i32)> {

@@ -245,20 +245,17 @@ pub struct Stage {
 impl Stage {
     /// Starts all three, and waits until both programs have completed something.
     pub fn start(gpu: &Gpu, longest_stall: Duration) -> Outcome<Self> {
-        Self::begin(gpu, longest_stall, None, false)
+        Self::begin(gpu, longest_stall, None)
     }
 
-    /// The same for programs that may run for so long.
-    pub fn start_for(gpu: &Gpu, longest_stall: Duration, limit: Duration) -> Outcome<Self> {
-        Self::begin(gpu, longest_stall, Some(limit), false)
-    }
-
-    /// The same with a server for all users.
+    /// The same with a server for all users, and with programs that may run for `limit`.
     pub fn start_shared(gpu: &Gpu, longest_stall: Duration, limit: Duration) -> Outcome<Self> {
-        Self::begin(gpu, longest_stall, Some(limit), true)
+        Self::begin(gpu, longest_stall, Some(limit))
     }
 
-    fn begin(gpu: &Gpu, longest_stall: Duration, limit: Option<Duration>, shared: bool) -> Outcome<Self> {
+    /// With a limit the server is one for all users.
+    fn begin(gpu: &Gpu, longest_stall: Duration, limit: Option<Duration>) -> Outcome<Self> {
+        let shared = limit.is_some();
         let folder = tempfile::tempdir().map_err(|error| format!("no folder: {error}"))?;
         let socket = folder.path().join("xserver.sock");
         let server = if shared {

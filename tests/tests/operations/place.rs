@@ -10,6 +10,14 @@ use tests::{Daemon, Gpu, Run, Running, product, program, until};
 pub const ALICE: u32 = 40_001;
 pub const BOB: u32 = 40_002;
 
+/// A rule that gives Alice priorities up to 100.
+pub const CONFIGURATION: &str = r#"
+    [[rule]]
+    name = "serving"
+    users = [40001]
+    max_priority = 100
+"#;
+
 /// The server and its GPUs.
 pub struct Place {
     pub gpu: Gpu,

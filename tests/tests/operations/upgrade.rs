@@ -1,15 +1,8 @@
 //! A newer server: programs of an older library, and programs that run while the server is replaced.
 
-use crate::place::{ALICE, Place, built, has, is_of, text};
+use crate::place::{ALICE, CONFIGURATION, Place, built, has, is_of, text};
 use std::path::PathBuf;
 use tests::program;
-
-const CONFIGURATION: &str = r#"
-    [[rule]]
-    name = "serving"
-    users = [40001]
-    max_priority = 100
-"#;
 
 /// The library of the commit before the server for all users.
 fn old_library() -> PathBuf {

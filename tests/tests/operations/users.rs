@@ -1,14 +1,7 @@
 //! Two users with HIP programs under one server: rights, rules, and a changed configuration.
 
-use crate::place::{ALICE, BOB, Place, has, is_of};
+use crate::place::{ALICE, BOB, CONFIGURATION, Place, has, is_of};
 use tests::until;
-
-const CONFIGURATION: &str = r#"
-    [[rule]]
-    name = "serving"
-    users = [40001]
-    max_priority = 100
-"#;
 
 fn priority(client: &serde_json::Value) -> i64 {
     client["queues"][0]["priority"].as_i64().expect("a priority")

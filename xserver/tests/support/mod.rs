@@ -34,6 +34,11 @@ use xserver::core::Settings;
 use xserver::limits::Limits;
 use xserver::{Endpoint, Options, Server, System, Unused};
 
+/// Two users without rights of their own, and one that a configuration can let observe.
+pub const ALICE: u32 = 40_001;
+pub const BOB: u32 = 40_002;
+pub const MONITOR: u32 = 40_004;
+
 /// The time limit of a wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
@@ -171,6 +176,17 @@ pub fn connect_as(uid: u32, gid: u32, path: &Path) -> UnixStream {
         UnixStream::connect(path).unwrap()
     });
     thread.join().unwrap()
+}
+
+/// A client of a user, with a queue in slot 0 on device 1.
+pub fn client_of(uid: u32, path: &Path, priority: i64) -> Client {
+    let client = Client::on(connect_as(uid, uid, path).into(), &format!("of-{uid}"));
+    client.create(1, 0, 1, priority);
+    client
+}
+
+pub fn ask_as(uid: u32, path: &Path, request: &Request) -> Reply {
+    ask_on(&mut connect_as(uid, uid, path), request)
 }
 
 pub fn ask(path: &Path, request: &Request) -> Reply {
