@@ -21,6 +21,8 @@ use xqueue::{Domain, How, QueueId, Traced};
 
 /// The interval at which the agent adds names.
 pub(crate) const NAMES: Duration = Duration::from_millis(50);
+/// Subjects below this are no kernels. They have names from the begin on, because a program can end at once after its first copy.
+const COMMANDS: u64 = 16;
 const BYTES: usize = size_of::<Trace>();
 const ACCESS: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
@@ -139,6 +141,10 @@ impl Tracer {
         let Some(trace) = self.trace().filter(|_| self.is_on()) else { return };
         let (mut subjects, mut queues) = (Vec::new(), Vec::new());
         let Names { reader, subjects: known, queues: known_queues } = names;
+        if known.is_empty() {
+            subjects.extend(0..COMMANDS);
+            known.extend(0..COMMANDS);
+        }
         reader.events(trace, |_, event| {
             let has_subject = matches!(
                 event.kind,

@@ -223,6 +223,12 @@ impl TraceReader {
         Self { next: trace.head.0.load(Ordering::Relaxed), ..Self::default() }
     }
 
+    /// Returns a reader of all texts, and of the last events as well: those that will not be replaced in a moment.
+    pub fn from_recent(trace: &Trace) -> Self {
+        let head = trace.head.0.load(Ordering::Relaxed);
+        Self { next: head.saturating_sub(ENTRIES as u64 / 2), ..Self::default() }
+    }
+
     /// Reads the events since the last call, with their times by the program's clock, in the order in which their writers
     /// began. Returns how many are lost: replaced before they were read, or incomplete at two calls. The caller calls often
     /// enough for the ring, and not without a pause.
@@ -353,6 +359,8 @@ mod tests {
         (0..all).for_each(|number| trace.write(Time(number.into()), launch(number)));
         let (events, lost) = read(&mut reader, &trace);
         assert_eq!((events.len(), lost, events[0].1), (ENTRIES, 10, launch(10)));
+        let (recent, lost) = read(&mut TraceReader::from_recent(&trace), &trace);
+        assert_eq!((recent.len(), lost), (ENTRIES / 2, 0));
     }
 
     #[test]

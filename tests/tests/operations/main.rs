@@ -8,5 +8,6 @@ mod http;
 mod metrics;
 mod outsiders;
 mod place;
+mod trace;
 mod upgrade;
 mod users;

@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 use protocol::control::{EventKind, Reply, Request, ServerEvent, TracedProgram};
 use protocol::ids::Pid;
 use protocol::time::Time;
-use protocol::trace::{TraceEvent, TraceReader};
+use protocol::trace::{TraceEvent, TraceKind, TraceReader};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
 use std::io::Write;
@@ -175,8 +175,7 @@ impl<W: Write> Recorder<W> {
         let ring = match ring {
             Ok(ring) => {
                 self.summary.programs += 1;
-                // A program that is recorded already has older events in its ring.
-                let reader = TraceReader::from_now(ring.trace());
+                let reader = TraceReader::from_recent(ring.trace());
                 Some((ring, reader))
             }
             Err(why) => {
@@ -235,7 +234,11 @@ impl<W: Write> Recorder<W> {
                 let trace = ring.trace();
                 let begun = kept.len();
                 let lost = reader.events(trace, |at, event| {
-                    kept.push_back((trace.to_server(at).0.clamp(from, now), event));
+                    let at = trace.to_server(at).0;
+                    // Others may have recorded before. What was then permitted still is.
+                    if at >= from || event.kind == TraceKind::Permission {
+                        kept.push_back((at.clamp(from, now), event));
+                    }
                 });
                 self.summary.events += (kept.len() - begun) as u64;
                 self.summary.lost += lost;

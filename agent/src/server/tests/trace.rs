@@ -26,7 +26,7 @@ fn events(reader: &mut TraceReader, trace: &Trace) -> Vec<TraceEvent> {
 }
 
 fn launch(queue: &XQueue) -> bool {
-    let spec = CommandSpec::new(CostKey(1)).about(Subject(9));
+    let spec = CommandSpec::new(CostKey(1)).about(Subject(900));
     matches!(queue.try_direct(&spec, || Ok(())), Direct::Launched(_, Ok(())))
 }
 
@@ -61,7 +61,7 @@ fn program_writes_while_it_is_recorded() {
         }
         let mut texts = Vec::new();
         let named = [
-            Text { kind: TextKind::Subject, key: 9, text: "kernel 9".to_owned() },
+            Text { kind: TextKind::Subject, key: 900, text: "kernel 900".to_owned() },
             Text { kind: TextKind::Queue, key: queue.id().0, text: "queue 5 on device 42".to_owned() },
         ];
         until("kernel and queue have names", || {
