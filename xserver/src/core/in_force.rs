@@ -5,7 +5,7 @@
 //! A program always sends all of its hints. One with the library's default value counts as not set.
 
 use super::client::{ClientState, Slot};
-use super::{ClientPage, Core, gangs};
+use super::client_page::ClientPage;
 use crate::access::Grant;
 use crate::limits::Limits;
 use crate::programs::Program;
@@ -17,7 +17,6 @@ use protocol::ids::QueueId;
 use protocol::status::{Gang, Queues};
 use protocol::time::Time;
 use std::mem::discriminant;
-use std::sync::Arc;
 
 /// What a person has said of a hint.
 #[derive(Debug, Clone, Copy)]
@@ -159,16 +158,5 @@ impl<P: ClientPage> ClientState<P> {
         let text = |update: &HintUpdate| (update.spec().name.to_owned(), update.text().unwrap_or_default());
         let hints = hints.map(text).collect::<std::collections::BTreeMap<_, _>>();
         (!hints.is_empty()).then(|| Given { program: program.name.to_string(), hints })
-    }
-}
-
-impl<P: ClientPage> Core<P> {
-    /// Sets the hints that programs get by their names. They hold for connected programs as well.
-    pub(super) fn set_programs(&mut self, programs: &[Arc<Program>]) {
-        self.programs = programs.to_vec();
-        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
-            state.program = programs.iter().find(|one| one.is_for(&state.name, state.uid)).cloned();
-            state.show_hints(gang, &self.limits);
-        }
     }
 }

@@ -5,8 +5,10 @@ use crate::access::{Asker, Grant};
 use crate::configuration::Configuration;
 use crate::error::Refusal;
 use crate::limits::DEVICES;
+use crate::programs::Program;
 use protocol::ids::ClientId;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 impl<P: ClientPage> Core<P> {
     /// Sets what the programs of a client may do. Priorities, shares and levels above a new limit fall to it, and those that
@@ -19,6 +21,15 @@ impl<P: ClientPage> Core<P> {
         state.grant = grant;
         self.has_more_room = true;
         state.show_hints(gang, &self.limits);
+    }
+
+    /// Sets the hints that programs get by their names. They hold for connected programs as well.
+    fn set_programs(&mut self, programs: &[Arc<Program>]) {
+        self.programs = programs.to_vec();
+        for (state, gang) in self.clients.iter_mut().zip(gangs(&mut self.status)) {
+            state.program = programs.iter().find(|one| one.is_for(&state.name, state.uid)).cloned();
+            state.show_hints(gang, &self.limits);
+        }
     }
 
     /// A number that all programs with the same user and rights share, and no others. Their jobs are the same.
