@@ -12,6 +12,7 @@
 mod connection;
 mod incoming;
 mod listener;
+mod names;
 mod seccomp;
 mod slots;
 #[cfg(test)]
@@ -25,7 +26,6 @@ use crate::link::ServerLink;
 use crate::pages::Pages;
 use crate::process_name;
 use crate::shared::Shared;
-use crate::tracer::NAMES;
 use connection::{Failure, Welcome};
 use incoming::Incoming;
 use listener::{Listener, PROGRESS};
@@ -299,8 +299,8 @@ impl Client {
             let mut pause = self.update_counts(pages).min(listener.apply_missed());
             if link.tracer.is_on() {
                 let host = self.host();
-                link.tracer.add_names(&mut self.incoming.names, host);
-                pause = pause.min(NAMES);
+                self.incoming.names.add(&link.tracer, host);
+                pause = pause.min(names::INTERVAL);
             }
             let left = link.lease_left(page);
             if left.is_zero() || listener.has_expired() {

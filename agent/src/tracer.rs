@@ -2,27 +2,21 @@
 //!
 //! Any thread writes: the launching ones, the worker, the listener. They find the memory file at an address that stays mapped
 //! for the life of the process. While nobody records, private memory lies there, so that a thread that is late writes
-//! into nothing. The agent adds the names of what the events are about, which no launching thread has to know.
+//! into nothing.
 
 use crate::clock::{now, time_of};
-use crate::host::Host;
 use crate::pages::map;
 use protocol::time::Time;
-use protocol::trace::{TextKind, Trace, TraceEvent, TraceKind, TraceReader};
-use std::collections::HashSet;
+use protocol::trace::{Trace, TraceEvent, TraceKind};
 use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use xqueue::{Domain, How, QueueId, Traced};
 
-/// The interval at which the agent adds names.
-pub(crate) const NAMES: Duration = Duration::from_millis(50);
-/// Subjects below this are no kernels. They have names from the begin on, because a program can end at once after its first copy.
-const COMMANDS: u64 = 16;
 const BYTES: usize = size_of::<Trace>();
 const ACCESS: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
@@ -42,14 +36,6 @@ pub(crate) struct Tracer {
     on: AtomicBool,
     /// The last permission that was written.
     ran: AtomicBool,
-}
-
-/// What the agent has named.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    reader: TraceReader,
-    subjects: HashSet<u64>,
-    queues: HashSet<u32>,
 }
 
 impl Tracer {
@@ -94,7 +80,8 @@ impl Tracer {
         }
     }
 
-    fn trace(&self) -> Option<&Trace> {
+    /// Returns the trace, or the private memory in its place; `None` before the first one.
+    pub(crate) fn trace(&self) -> Option<&Trace> {
         // SAFETY: the mapping is never unmapped, has the length of a `Trace` and is aligned to pages, as that is; any bytes
         // are valid atomics.
         self.range.get().map(|range| unsafe { range.0.cast::<Trace>().as_ref() })
@@ -133,45 +120,6 @@ impl Tracer {
         let runs = domain.permission().run();
         if self.is_on() && self.ran.swap(runs, Ordering::Relaxed) != runs {
             self.write(now(), TraceKind::Permission, 0, 0, u64::from(runs));
-        }
-    }
-
-    /// Adds the names of what was written since the last call. Only the agent calls this.
-    pub(crate) fn add_names(&self, names: &mut Names, host: &dyn Host) {
-        let Some(trace) = self.trace().filter(|_| self.is_on()) else { return };
-        let (mut subjects, mut queues) = (Vec::new(), Vec::new());
-        let Names { reader, subjects: known, queues: known_queues } = names;
-        if known.is_empty() {
-            subjects.extend(0..COMMANDS);
-            known.extend(0..COMMANDS);
-        }
-        reader.events(trace, |_, event| {
-            let has_subject = matches!(
-                event.kind,
-                TraceKind::Direct | TraceKind::Deferred | TraceKind::InOrder | TraceKind::Submitted
-            );
-            if has_subject && known.insert(event.value) {
-                subjects.push(event.value);
-            }
-            if event.queue != 0 && known_queues.insert(event.queue) {
-                queues.push(event.queue);
-            }
-        });
-        for subject in subjects {
-            if let Some(name) = host.name_of_subject(subject) {
-                trace.add_text(TextKind::Subject, subject, &name);
-            }
-        }
-        if queues.is_empty() {
-            return;
-        }
-        let managed = host.queues();
-        for queue in queues {
-            let is_it = |id: QueueId| id.0 & 0xff_ffff == u64::from(queue);
-            if let Some(found) = managed.iter().find(|other| is_it(other.queue.id())) {
-                let name = format!("queue {} on device {}", found.handle, found.device);
-                trace.add_text(TextKind::Queue, queue.into(), &name);
-            }
         }
     }
 }

@@ -165,7 +165,7 @@ fn programs_are_shown_and_changed_by_keys() {
     until("the server knows it", || (priority(&server, "batch") == 9).then_some(()));
     terminal.expect_state("batch", "running");
     terminal.keys(&["p", "x", "Enter"]);
-    terminal.expect("is no priority");
+    terminal.expect("is not a priority");
 
     // Suspended, although it is the most urgent one, and resumed with its priority.
     terminal.keys(&["z"]);

@@ -2,9 +2,9 @@
 
 use super::End;
 use super::connection::receive;
+use super::names::Names;
 use crate::descriptor::CheckedFd;
 use crate::link::ServerLink;
-use crate::tracer::Names;
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::message::ToClient;
 use std::io::ErrorKind;
