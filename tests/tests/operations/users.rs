@@ -81,7 +81,7 @@ const NAMED: &str = r#"
     max_priority = "serving"
     max_share = 30
     [[program]]
-    name = "rounds"
+    name = "rounds*"
     priority = "batch"
     share = 80
 "#;
@@ -103,7 +103,7 @@ fn programs_have_the_hints_of_their_names_within_the_rules_until_somebody_sets_t
     let (pid_of_alice, pid_of_bob) = (of_alice["pid"].to_string(), of_bob["pid"].to_string());
     let explained = place.said(BOB, &["explain", "--pid", &pid_of_bob]);
     assert!(
-        explained.contains("the configuration gives to programs \"rounds\": priority -50"),
+        explained.contains("the configuration gives to programs \"rounds*\": priority -50"),
         "{explained}"
     );
     // Names give no right, and the refusals say the rule or the names.
