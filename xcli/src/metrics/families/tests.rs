@@ -174,7 +174,7 @@ fn a_server_that_does_not_answer_is_down() {
 }
 
 const HEAD: &str = "# Metrics
-The table is written by `GIVEWAY_REGENERATE=1 cargo test -p xcli families` from `xcli/src/metrics/families.rs`.
+`GIVEWAY_REGENERATE=1 cargo test -p xcli families` writes this page. The table comes from `xcli/src/metrics/families.rs`.
 
 `xcli metrics` prints the numbers of the server in the text format of OpenMetrics. `xcli metrics --listen ADDRESS` serves them over
 HTTP at `/metrics`, which Prometheus reads. [Run the server](operate/README.md#metrics) says how to set it up, with a dashboard and
@@ -183,18 +183,18 @@ alerts.
 * Times are in seconds, memory is in bytes. A counter begins at 0 when the server starts, or when the program connects.
 * `pid` is the process as the server sees it, `name` its program, `device` the KFD id of a device. `class` is `urgent` for programs
   whose highest priority is above 0, `normal` for 0, `batch` below.
-* An unknown value has no sample: for example the cost of an eviction before the first one, or the memory if the driver's folder in
+* An unknown value has no sample: for example the cost of an eviction before the first one, or memory if the driver's folder in
   sysfs cannot be read.
 * The share of a device that a program used in the last minute:
   `sum by (pid, name, device) (rate(giveway_queue_worked_seconds_total[1m]))`. Where the program does not know the times of its kernels,
   use `giveway_queue_running_seconds_total`, the time in which it had work and was permitted to launch.
 * While no other program waits, a program need not report each change. Then `giveway_queue_ready_seconds_total` and
-  `giveway_queue_running_seconds_total` are estimates from ten looks a second.
-* Programs say themselves what they have completed and for how long the device worked for them. The server believes no more than
-  the time that has passed.
-* `giveway_policy_counted` has the counters of the policy in force, such as `late` of SLO: requests beyond their objective
+  `giveway_queue_running_seconds_total` are estimates from ten readings a second.
+* Programs themselves report what they have completed and for how long the device worked for them. The server accepts no more work
+  than the time that has passed.
+* `giveway_policy_counted` has the counters of the policy in force, such as `late` of SLO: requests that missed their objective
   ([Policies](policies.md)).
-* 256 programs have metrics of their own (`--most-programs`), those with the most work, each with at most 64 queues.
+* The 256 programs with the most work have metrics of their own (`--most-programs`), each with at most 64 queues.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -215,14 +215,13 @@ fn document() -> String {
         } else if let Some((sample, rest)) = line.split_once('{') {
             let name = order.iter().rev().find(|name| sample.starts_with(**name)).unwrap();
             let keys = rest.split('}').next().unwrap().split("\",").filter_map(|pair| pair.split_once('='));
-            let mut keys: Vec<_> =
+            let keys: Vec<_> =
                 keys.map(|(key, _)| key).filter(|key| *key != "le").map(|key| format!("`{key}`")).collect();
             let known: &mut Vec<String> = labels.entry(*name).or_default();
-            // Samples come in any order, and some have no device.
+            // Samples come in any order, and only some have the label `device`.
             if keys.len() > known.len() {
-                std::mem::swap(known, &mut keys);
+                *known = keys;
             }
-            known.extend(keys.into_iter().filter(|key| !known.contains(key)).collect::<Vec<_>>());
         }
     }
     let row = |name: &&str| {
