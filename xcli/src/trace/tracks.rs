@@ -257,14 +257,27 @@ fn name(names: &HashMap<u64, String>, subject: u64) -> &str {
     names.get(&subject).map_or("kernel without a name", String::as_str)
 }
 
-/// Returns a readable name, without the types of the parameters.
+/// The most bytes of a readable name: a short mangled one can stand for megabytes.
+const READABLE: usize = 300;
+
+/// Returns a readable name, without the types of the parameters. A long one is cut.
 fn demangled(name: &str) -> String {
-    // Deep nesting costs time and stack.
-    const LONGEST: usize = 2_000;
-    let symbol = (name.len() <= LONGEST).then(|| Symbol::new(name).ok()).flatten();
-    let readable =
-        symbol.and_then(|symbol| symbol.demangle_with_options(&DemangleOptions::new().no_params()).ok());
-    readable.unwrap_or_else(|| name.to_owned())
+    let mut readable = Bounded(String::new());
+    let symbol = (name.len() <= READABLE * 2).then(|| Symbol::new(name).ok()).flatten();
+    let options = DemangleOptions::new().no_params();
+    let is_whole = symbol.is_some_and(|symbol| symbol.structured_demangle(&mut readable, &options).is_ok());
+    if is_whole || readable.0.len() >= READABLE { readable.0 } else { name.to_owned() }
+}
+
+/// A text that refuses what is beyond its bound.
+struct Bounded(String);
+
+impl std::fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let room = READABLE.saturating_sub(self.0.len());
+        self.0.push_str(&text[..text.floor_char_boundary(room)]);
+        if text.len() > room { Err(std::fmt::Error) } else { Ok(()) }
+    }
 }
 
 #[cfg(test)]
