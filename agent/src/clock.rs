@@ -17,7 +17,8 @@ pub fn now() -> Time {
 
 /// Converts a duration to nanoseconds; the largest number stands for longer ones.
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    // A trace calls this for each launch, and a number of 128 bits takes longer.
+    duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos().into())
 }
 
 /// Converts a past moment to the clock of [`now`]. The same moment always gives the same time.
@@ -31,9 +32,10 @@ pub(crate) fn time_of(moment: Instant) -> Time {
         (0..8).map(|_| read()).min().unwrap_or_else(read)
     });
     let (_, instant, time) = *BOTH;
-    let after = nanos(moment.saturating_duration_since(instant));
-    let before = nanos(instant.saturating_duration_since(moment));
-    Time(time.0.saturating_add(after).saturating_sub(before))
+    match moment.checked_duration_since(instant) {
+        Some(after) => Time(time.0.saturating_add(nanos(after))),
+        None => Time(time.0.saturating_sub(nanos(instant.saturating_duration_since(moment)))),
+    }
 }
 
 /// Returns the activity of a queue, and since when. Repeated calls return the same time, so that a policy's
