@@ -301,7 +301,7 @@ pub struct Client {
     /// Missing from an older server.
     #[serde(default)]
     pub slow_path: BTreeMap<String, u64>,
-    /// What its library cannot do because it is older than the server, for users: [`LACKS_TRACES`].
+    /// Features that the program lacks because its library is older than the server: [`LACKS_TRACES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacks: Vec<String>,
     /// Queues.

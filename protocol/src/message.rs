@@ -154,7 +154,7 @@ messages! {
         /// The client writes its events into the memory file that comes with this message ([`crate::trace::Trace`]). Only for
         /// a client that takes it ([`crate::page::TAKES_TRACES`]): an older one does not know this message.
         0x103 Trace {}
-        /// Nobody reads the events any more, so the client stops writing them. Only after [`ToClient::Trace`].
+        /// The client stops writing events, because nobody records any more. Follows a [`ToClient::Trace`].
         0x104 TraceEnd {}
     }
 }

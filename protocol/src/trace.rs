@@ -27,7 +27,7 @@ const TEXT_HEAD: usize = 1 + 2 + 8;
 pub struct Trace {
     /// Events that were written so far.
     head: Line<AtomicU64>,
-    /// What the program adds to its `CLOCK_MONOTONIC` for the server's; wraps around.
+    /// The difference from the program's `CLOCK_MONOTONIC` to the server's. It wraps around.
     clock_offset: Line<AtomicU64>,
     /// Bytes of `texts` that are written.
     text_length: Line<AtomicU32>,
@@ -53,7 +53,7 @@ struct Entry {
     value: AtomicU64,
 }
 
-/// What an event is about.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TraceKind {
@@ -75,9 +75,9 @@ pub enum TraceKind {
     Idle = 8,
     /// The library saw a permission of the process: `value` is 1 if it may launch and 0 if not. It has no queue.
     Permission = 9,
-    /// The library takes `number` hardware queues off the device. It has no queue.
+    /// The library asks the driver to take hardware queues off the device. It has no queue.
     Evict = 10,
-    /// They are off the device. `number` is 0 if it failed.
+    /// They are off the device. It has no queue.
     Evicted = 11,
     /// They are back on the device. It has no queue.
     Restored = 12,
@@ -108,7 +108,7 @@ impl TraceKind {
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// What it is about.
+    /// The kind.
     pub kind: TraceKind,
     /// The queue, counted by the library in order of creation; 0 if it concerns the process. Only 24 bits are kept.
     pub queue: u32,
@@ -118,7 +118,7 @@ pub struct TraceEvent {
     pub value: u64,
 }
 
-/// What a text tells.
+/// The kind of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TextKind {
@@ -131,9 +131,9 @@ pub enum TextKind {
 /// A text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text {
-    /// What it tells.
+    /// The kind.
     pub kind: TextKind,
-    /// Of what; the meaning depends on the kind.
+    /// The subject or the queue, depending on the kind.
     pub key: u64,
     /// The text, without control characters.
     pub text: String,
@@ -177,7 +177,7 @@ impl Trace {
         Some((Time(at), TraceEvent { kind: TraceKind::of(kind)?, queue, number, value }))
     }
 
-    /// Sets what the program adds to its clock for the server's; wraps around.
+    /// Sets the difference from the program's clock to the server's. It wraps around.
     pub fn set_clock_offset(&self, offset: u64) {
         self.clock_offset.0.store(offset, Ordering::Relaxed);
     }
@@ -309,7 +309,6 @@ impl<'a> RawText<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::thread;
 
     fn trace() -> Box<Trace> {
@@ -422,32 +421,5 @@ mod tests {
         let added = (0..).take_while(|key| trace.add_text(TextKind::Subject, *key, &"x".repeat(500))).count();
         assert_eq!(reader.texts(&trace).len(), added);
         assert!(added < 600 && !trace.add_text(TextKind::Subject, 0, &"x".repeat(500)));
-    }
-
-    proptest! {
-        #[test]
-        fn any_content_can_be_read(
-            words in proptest::collection::vec(any::<[u64; 4]>(), 1..40),
-            bytes in proptest::collection::vec(any::<u8>(), 0..400),
-            head in prop_oneof![0..100_u64, any::<u64>()],
-            length in prop_oneof![0..400_u32, any::<u32>()],
-        ) {
-            let trace = trace();
-            for (entry, [sum, at, what, value]) in trace.entries.0.iter().zip(words) {
-                entry.check.store(sum, Ordering::Relaxed);
-                entry.at.store(at, Ordering::Relaxed);
-                entry.what.store(what, Ordering::Relaxed);
-                entry.value.store(value, Ordering::Relaxed);
-            }
-            trace.texts.0.iter().zip(bytes).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
-            trace.head.0.store(head, Ordering::Relaxed);
-            trace.text_length.0.store(length, Ordering::Relaxed);
-            let mut reader = TraceReader::default();
-            for _ in 0..3 {
-                let (events, _) = read(&mut reader, &trace);
-                prop_assert!(events.len() <= ENTRIES);
-                prop_assert!(reader.texts(&trace).iter().all(|text| text.text.chars().count() <= TEXT));
-            }
-        }
     }
 }

@@ -4,6 +4,8 @@
 use protocol::control::{Reply, Request};
 use protocol::frame::{Decoder, Frame, FrameError, HEADER, MAGIC, REQUEST_LIMIT};
 use protocol::message::{REPLY, REQUEST, TEXT, ToClient, ToServer};
+use protocol::time::Time;
+use protocol::trace::{self, ENTRIES, TEXTS, TextKind, Trace, TraceEvent, TraceKind, TraceReader};
 
 /// A stream in pieces. The first byte is the size of the pieces, less one. The frames do not depend on the pieces, have at most
 /// as many bytes as permitted, and are those that encoding them makes.
@@ -89,4 +91,47 @@ fn one(bytes: &[u8]) -> Frame {
     let frame = decoder.next_frame().expect("it is a frame").expect("it is complete");
     assert!(decoder.is_empty());
     frame
+}
+
+/// The file of a trace. The first byte is a number of events and texts that are written as a program writes them. Behind it are
+/// pieces of 16 bytes, each with a place (4 bytes) and what stands there instead.
+pub fn rings(bytes: &[u8]) {
+    let Some((&written, pieces)) = bytes.split_first() else { return };
+    let layout = std::alloc::Layout::new::<Trace>();
+    // SAFETY: the layout has a size, and a trace consists of atomic integers, for which zeros are valid.
+    let mut trace = unsafe {
+        let memory = std::alloc::alloc_zeroed(layout).cast::<Trace>();
+        assert!(!memory.is_null());
+        Box::from_raw(memory)
+    };
+    for number in 0..u32::from(written) {
+        let event = TraceEvent { kind: TraceKind::Direct, queue: number, number, value: 7 };
+        trace.write(Time(number.into()), event);
+        trace.add_text(TextKind::Subject, number.into(), "a name");
+    }
+    let size = size_of::<Trace>();
+    // SAFETY: the memory has this size, nothing else uses it, and any bytes are valid atomic integers.
+    let memory = unsafe { std::slice::from_raw_parts_mut((&raw mut *trace).cast::<u8>(), size) };
+    for piece in pieces.chunks_exact(16) {
+        let place = u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]);
+        // Half of the places lie where texts are.
+        let place = match place % 2 {
+            0 => place as usize / 2 % (size - 12),
+            _ => size - 12 - place as usize / 2 % (TEXTS - 12),
+        };
+        memory[place..place + 12].copy_from_slice(&piece[4..]);
+    }
+    let mut reader = TraceReader::from_recent(&trace);
+    let mut events = 0;
+    // Each reading ends at an incomplete entry, which the next one skips.
+    for _ in 0..3 {
+        reader.events(&trace, |_, event| {
+            assert!(event.queue < 1 << 24);
+            events += 1;
+        });
+        assert!(events <= ENTRIES, "an event is read once");
+        let texts = reader.texts(&trace);
+        assert!(texts.iter().all(|text| text.text.chars().count() <= trace::TEXT));
+        assert!(texts.iter().all(|text| !text.text.contains(char::is_control)));
+    }
 }

@@ -9,7 +9,7 @@ use protocol::message::REQUEST;
 
 /// The kinds of messages, and some others.
 fn kind() -> impl Strategy<Value = u16> {
-    prop_oneof![0u16..12, 0x100u16..0x104, 0x200u16..0x204, any::<u16>()]
+    prop_oneof![0u16..12, 0x100u16..0x106, 0x200u16..0x204, any::<u16>()]
 }
 
 /// Bytes of which many are small numbers, as in messages.
@@ -45,5 +45,17 @@ proptest! {
             stream[at] = byte;
         }
         entry::frames(&[&[piece][..], &stream].concat());
+    }
+}
+
+proptest! {
+    // Each trace has megabytes.
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// The places are those of the header, of the first entries and of the texts.
+    #[test]
+    fn any_trace_can_be_read(written in any::<u8>(), pieces in vec((0u32..800, any::<[u8; 12]>()), 0..40)) {
+        let pieces = pieces.iter().flat_map(|(place, bytes)| [&place.to_le_bytes()[..], bytes].concat());
+        entry::rings(&std::iter::once(written).chain(pieces).collect::<Vec<_>>());
     }
 }
