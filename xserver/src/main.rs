@@ -55,7 +55,7 @@ struct Cli {
     /// seconds
     #[arg(long)]
     exit_when_unused: bool,
-    /// The form of the log on standard error
+    /// The form of the log on standard error, or `journal` for systemd's journal
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: log::Form,
     /// Write what the server sees and decides to this file, one JSON object a line. An existing file is
