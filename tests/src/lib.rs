@@ -29,6 +29,7 @@ pub mod random;
 mod runtime;
 mod slots;
 pub mod stage;
+mod trace;
 mod tree;
 
 pub use daemon::{Daemon, HANG, until};
@@ -38,4 +39,5 @@ pub use process::{Finished, Running, Stats};
 pub use runtime::{
     Installed, Runtime, Sanitized, arch, gpreempt_example, hip_major, linked_program, program,
 };
+pub use trace::Recorder;
 pub use tree::{product, workspace};

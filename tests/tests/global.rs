@@ -1,11 +1,10 @@
 //! Programs under one `xserver`: which of them is suspended, and that none waits for ever.
 
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tests::{Daemon, Gpu, Mode, Run, Running, until};
+use tests::{Daemon, Gpu, Mode, Recorder, Run, Running, until};
 
 /// A program under a server, before it is started.
 struct Part {
@@ -308,41 +307,35 @@ fn without_the_guard_they_hang() {
 #[test]
 fn trace_has_launches_suspensions_and_their_reasons() {
     let (gpu, daemon) = (Gpu::take(), Daemon::start(&[]));
-    let file = daemon.folder().join("trace.pb");
-    let output = ["trace", "record", "--seconds", "600", "--output"];
-    let mut recorder = daemon.xcli();
-    let recorder = recorder.args(output).arg(&file).stdout(Stdio::piped()).spawn().expect("xcli");
-    // A program is told to write within 100 ms; both work for longer than that.
     let part = |name: &str, priority: i32, arguments: &[&str]| {
         let run = arguments.iter().fold(gpu.shared("rounds"), |run, argument| run.arg(*argument));
         Part::new(&daemon, name, priority, run).start(&daemon, "ready")
     };
-    let (mut low, mut high) = (part("low", 0, &["100", "5"]), part("high", 10, &["40", "5", "each"]));
+    let (mut low, mut high) = (part("low", 0, &["60", "5"]), part("high", 10, &["20", "5", "each"]));
+    let pids: Vec<u64> = daemon.clients().iter().filter_map(|client| client["pid"].as_u64()).collect();
+    let recorder = Recorder::start(daemon.xcli(), &daemon.folder().join("trace.pb"));
+    recorder.until_it_reads(&pids);
     low.running.let_go();
     until("the long program is at work", || has(&daemon.clients()[0], "running").then_some(()));
     high.running.let_go();
     high.finish();
     low.finish();
-    let pid = rustix::process::Pid::from_child(&recorder);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it runs");
-    let output = recorder.wait_with_output().expect("it ends");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains(" 2 programs, ") && !said.contains(" 0 events"),
-        "{said}"
-    );
+    until("both have left", || daemon.clients().is_empty().then_some(()));
+    let (bytes, said) = recorder.stop();
+    assert!(said.contains(" 2 programs, ") && !said.contains(" 0 events"), "{said}");
+    assert!(!said.contains("missing") && !said.contains("not in the trace"), "{said}");
     // The names stand in the file as they are.
-    let bytes = std::fs::read(&file).expect("the file is there");
-    let has = |text: &str| bytes.windows(text.len()).any(|window| window == text.as_bytes());
-    for text in
-        ["rounds", "has priority 10 > 0", "suspended", "busy", "deferred: ", "on device ", "ready", "mix"]
-    {
-        assert!(has(text), "no {text:?} in the trace");
+    for text in [
+        "rounds",
+        "suspended: queue ",
+        "has priority 10 > 0",
+        "busy",
+        "mix",
+        "deferred: ",
+        " on device ",
+        "ready",
+        "left ",
+    ] {
+        assert!(bytes.windows(text.len()).any(|part| part == text.as_bytes()), "no {text:?} in the trace");
     }
-    // Nobody records any more, and the file is replaced by the next recording.
-    let again =
-        daemon.xcli().args(["trace", "record", "--seconds", "0.2", "-o"]).arg(&file).output().expect("xcli");
-    assert!(
-        again.status.success() && String::from_utf8_lossy(&again.stdout).contains(" 0 programs, 0 events")
-    );
 }

@@ -345,7 +345,7 @@ fn send(mut stream: &UnixStream, request: &Request) -> Result<(), Cause> {
     }
 }
 
-/// What has come on a connection, and is not a whole frame yet.
+/// The input of a connection: a frame that is not complete yet, and files.
 struct Receiver {
     decoder: Decoder,
     /// The files that have come, in the order of their frames.

@@ -7,10 +7,9 @@ mod tracks;
 
 use crate::endpoint::Endpoint;
 use crate::output::{print, warn};
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use record::{Recorder, Summary};
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::NamedTempFile;
@@ -40,31 +39,48 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Runs the command.
+/// Runs the command. What was recorded before a failure is kept.
 ///
 /// # Errors
-/// The file cannot be written, or the server does not answer or is too old.
+/// The file cannot be written, or the server does not answer, is too old or ends.
 pub fn run(command: &TraceCommand, endpoint: &Endpoint) -> anyhow::Result<()> {
     let TraceCommand::Record(args) = command;
     let span = Duration::from_secs_f64(args.seconds);
     let path = &args.output;
+    // Beyond the limit of file sizes a write is to fail, and not to end xcli.
+    // SAFETY: SIG_IGN runs no code, and no other thread changes the disposition of this signal.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     if path.as_os_str() == "-" {
-        let summary = Recorder::start(endpoint, BufWriter::new(io::stdout()))?.record(span)?;
-        report(&summary, path, false)
-    } else {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        // A bad path fails before the recording.
-        let failed = || format!("cannot write {}", path.display());
-        let file = NamedTempFile::new_in(folder).with_context(failed)?;
-        let writer: BufWriter<File> = BufWriter::new(file.reopen().with_context(failed)?);
-        let summary = Recorder::start(endpoint, writer)?.record(span)?;
-        file.persist(path).map_err(|error| error.error).with_context(failed)?;
-        report(&summary, path, true)
+        if io::stdout().is_terminal() {
+            bail!("the trace is not text: name a file with --output, or redirect standard output");
+        }
+        let (summary, result) = Recorder::start(endpoint, io::stdout())?.record(span);
+        report(&summary);
+        return result;
     }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A bad path fails before the recording.
+    let failed = || format!("cannot write {}", path.display());
+    let file = NamedTempFile::new_in(folder).with_context(failed)?;
+    let writer = file.reopen().with_context(failed)?;
+    let (summary, result) = Recorder::start(endpoint, writer)?.record(span);
+    // A packet that could not be written as a whole would make the file unreadable.
+    file.as_file().set_len(summary.bytes).with_context(failed)?;
+    file.persist(path).map_err(|error| error.error).with_context(failed)?;
+    report(&summary);
+    print(&format!(
+        "{}: {:.1} s, {} programs, {} events, {} bytes. Open it at https://ui.perfetto.dev\n",
+        path.display(),
+        summary.span.as_secs_f64(),
+        summary.programs,
+        summary.events,
+        summary.bytes
+    ))?;
+    result
 }
 
-/// Says what was recorded. Standard output may be the trace itself.
-fn report(summary: &Summary, path: &Path, is_file: bool) -> anyhow::Result<()> {
+/// Prints what is missing in the file.
+fn report(summary: &Summary) {
     for line in &summary.missing {
         warn(line);
     }
@@ -73,35 +89,5 @@ fn report(summary: &Summary, path: &Path, is_file: bool) -> anyhow::Result<()> {
             "{} events of programs are missing in the trace: they were replaced before they were read",
             summary.lost
         ));
-    }
-    if is_file {
-        print(&format!(
-            "{}: {:.1} s, {} programs, {} events, {} bytes. Open it at https://ui.perfetto.dev\n",
-            path.display(),
-            summary.span.as_secs_f64(),
-            summary.programs,
-            summary.events,
-            summary.bytes
-        ))?;
-    }
-    Ok(())
-}
-
-/// Counts the bytes that are written.
-#[derive(Debug)]
-struct Counted<W> {
-    writer: W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.writer.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.writer.flush()
     }
 }

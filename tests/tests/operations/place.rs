@@ -39,9 +39,14 @@ impl Place {
 
     /// `xcli` of a user, outside the simulated GPUs.
     pub fn xcli(&self, uid: u32, arguments: &[&str]) -> Output {
+        self.command(uid).args(arguments).output().expect("setpriv")
+    }
+
+    /// A command of `xcli` of a user.
+    pub fn command(&self, uid: u32) -> Command {
         let mut command = Command::new("setpriv");
-        command.args(as_user(uid)).arg(built("xcli")).args(arguments);
-        command.env("XSCHED_SOCKET", self.daemon.socket()).output().expect("setpriv")
+        command.args(as_user(uid)).arg(built("xcli")).env("XSCHED_SOCKET", self.daemon.socket());
+        command
     }
 
     /// What `xcli` of a user says. It succeeds.

@@ -1,7 +1,8 @@
 //! `xcli trace record`, checked with Perfetto's own schema.
 
-use crate::place::{ALICE, BOB, CONFIGURATION, Place, built, has, text, texts};
+use crate::place::{ALICE, BOB, CONFIGURATION, Place, has, text, texts};
 use std::process::Command;
+use tests::Recorder;
 
 #[test]
 fn users_record_their_programs_for_perfetto() {
@@ -9,28 +10,29 @@ fn users_record_their_programs_for_perfetto() {
     let folder = tempfile::tempdir().expect("a folder");
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(folder.path(), everybody).expect("the folder of the traces");
-    let record = |uid: u32| {
-        let file = folder.path().join(format!("{uid}.pb"));
-        let mut command = Command::new("setpriv");
-        command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()]);
-        command.args(["--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]);
-        command.arg(built("xcli")).args(["trace", "record", "--seconds", "5", "-o"]).arg(&file);
-        command.env("XSCHED_SOCKET", place.daemon.socket()).stdout(std::process::Stdio::piped());
-        (file, command.spawn().expect("setpriv"))
+    let record = |uid: u32| Recorder::start(place.command(uid), &folder.path().join(format!("{uid}.pb")));
+    let mut low = place.rounds(ALICE, &["--priority", "-5"], &["60", "5"]);
+    let mut high = place.rounds(ALICE, &["--priority", "50"], &["20", "5", "each"]);
+    let pids = |list: &serde_json::Value| -> Vec<u64> {
+        list["clients"]
+            .as_array()
+            .expect("clients")
+            .iter()
+            .filter_map(|client| client["pid"].as_u64())
+            .collect()
     };
     let recorders = [record(ALICE), record(BOB)];
-    let mut low = place.rounds(ALICE, &["--priority", "-5"], &["200", "5"]);
-    let mut high = place.rounds(ALICE, &["--priority", "50"], &["80", "5", "each"]);
+    recorders[0].until_it_reads(&pids(&place.list(ALICE)));
+    recorders[1].until_it_is_connected();
     low.let_go();
     place.until(0, "the long program is at work", |client| has(client, "running"));
     high.let_go();
     for running in [high, low] {
         running.finish().expect_success();
     }
-    let [alice, bob] = recorders.map(|(file, recorder)| {
-        let output = recorder.wait_with_output().expect("it ends");
-        let (out, err) = texts(&output);
-        assert!(output.status.success(), "{out}{err}");
+    let [alice, bob] = recorders.map(|recorder| {
+        let file = recorder.file().to_owned();
+        recorder.stop();
         let check =
             Command::new("scripts/perfetto").arg("check").arg(&file).current_dir(tests::workspace()).output();
         let check = check.expect("scripts/perfetto");

@@ -16,6 +16,8 @@ const STATE_CLEARED: u32 = 1;
 const NEEDS_STATE: u32 = 2;
 /// The number of the only sequence.
 const SEQUENCE: u32 = 1;
+/// The size from which on the buffer is written.
+const BUFFER: usize = 64 * 1024;
 /// The most names that are kept apart. Further ones are written in full at each event.
 const NAMES: usize = 100_000;
 
@@ -152,10 +154,14 @@ pub(super) struct Track {
     is_open: bool,
 }
 
-/// Writes packets.
+/// Writes packets, always whole ones: where a write fails, the file can be cut behind the last whole packet.
 #[derive(Debug)]
 pub(super) struct Writer<W> {
     writer: W,
+    /// Whole packets that are not written yet.
+    buffer: Vec<u8>,
+    /// The bytes of the packets that are written.
+    written: u64,
     tracks: u64,
     names: HashMap<String, u64>,
     is_first: bool,
@@ -164,7 +170,8 @@ pub(super) struct Writer<W> {
 impl<W: Write> Writer<W> {
     /// Begins a trace. The times of the clocks are those of one moment.
     pub fn new(writer: W, monotonic: u64, boot: u64, real: u64) -> io::Result<Self> {
-        let mut this = Self { writer, tracks: 0, names: HashMap::new(), is_first: true };
+        let (buffer, names) = (Vec::new(), HashMap::new());
+        let mut this = Self { writer, buffer, written: 0, tracks: 0, names, is_first: true };
         let clock = |clock_id, timestamp| Clock { clock_id: Some(clock_id), timestamp: Some(timestamp) };
         this.write(TracePacket {
             clock_snapshot: Some(ClockSnapshot {
@@ -178,13 +185,22 @@ impl<W: Write> Writer<W> {
 
     fn write(&mut self, packet: TracePacket) -> io::Result<()> {
         // A trace of several packets is its parts, one behind the other.
-        self.writer.write_all(&Trace { packet: vec![packet] }.encode_to_vec())
+        self.buffer.extend(Trace { packet: vec![packet] }.encode_to_vec());
+        if self.buffer.len() < BUFFER { Ok(()) } else { self.flush() }
     }
 
-    /// Writes what is buffered, and returns the writer below.
-    pub fn finish(mut self) -> io::Result<W> {
+    /// Writes what is buffered.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.writer.write_all(&self.buffer)?;
         self.writer.flush()?;
-        Ok(self.writer)
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// The bytes of the packets that are written.
+    pub fn written(&self) -> u64 {
+        self.written
     }
 
     fn describe(&mut self, descriptor: TrackDescriptor) -> io::Result<Track> {

@@ -4,7 +4,6 @@
 //! 10 ms, often enough for 6 million events a second. It keeps events for a moment, because the names of kernels come
 //! behind them, and then writes them in the order of their times. Nothing else is kept.
 
-use super::Counted;
 use super::perfetto::{Track, Writer};
 use super::ring::Ring;
 use super::tracks::Program;
@@ -32,7 +31,7 @@ const NAMES: Duration = Duration::from_millis(150);
 /// The programs that are recorded at a time and known.
 const PROGRAMS: usize = 4_096;
 
-/// What was recorded.
+/// The result of a recording.
 #[derive(Debug)]
 pub(super) struct Summary {
     pub span: Duration,
@@ -44,7 +43,7 @@ pub(super) struct Summary {
     pub missing: Vec<String>,
 }
 
-/// What comes from the server.
+/// A message of a thread that waits for the server.
 #[derive(Debug)]
 enum News {
     Program(TracedProgram, Option<OwnedFd>),
@@ -60,14 +59,28 @@ struct Recorded {
     /// None if it writes no trace, or has ended.
     ring: Option<(Ring, TraceReader)>,
     kept: VecDeque<(u64, TraceEvent)>,
-    /// The time at which it ended.
+    /// The server's time at which it was added.
+    added_at: u64,
+    /// The moment at which it ended.
     ended: Option<Instant>,
+}
+
+impl Recorded {
+    /// Returns true if it is the program of this process, which has a number.
+    fn is(&self, pid: Pid) -> bool {
+        self.pid == pid && pid.0 != 0 && self.ended.is_none()
+    }
+}
+
+/// Returns true if a program has ended, and all of its events and names have been read.
+fn has_ended(ended: Option<Instant>) -> bool {
+    ended.is_some_and(|ended| ended.elapsed() > NAMES)
 }
 
 /// A recording.
 pub(super) struct Recorder<W> {
     news: Receiver<News>,
-    writer: Writer<Counted<W>>,
+    writer: Writer<W>,
     server: Track,
     programs: Vec<Recorded>,
     begun: Instant,
@@ -91,7 +104,7 @@ impl<W: Write> Recorder<W> {
         // The server may be in another time namespace.
         let at = Session::new(endpoint).list()?.server.now.0;
         let (begun, boot, real) = (Instant::now(), nanos(ClockId::Boottime), nanos(ClockId::Realtime));
-        let mut writer = Writer::new(Counted { writer, bytes: 0 }, at, boot, real).context(UNWRITTEN)?;
+        let mut writer = Writer::new(writer, at, boot, real).context(UNWRITTEN)?;
         let server = writer.track(None, "xserver").context(UNWRITTEN)?;
         // Threads that are made from here on do not take the signals either.
         block_signals()?;
@@ -113,11 +126,18 @@ impl<W: Write> Recorder<W> {
         Ok(Self { news, writer, server, programs: Vec::new(), begun, begun_at: at, summary })
     }
 
-    /// Records for this long, or until a signal asks to end.
-    ///
-    /// # Errors
-    /// The server ends or refuses, or the file cannot be written.
-    pub fn record(mut self, span: Duration) -> anyhow::Result<Summary> {
+    /// Records for this long, or until a signal asks to end. Returns what was recorded also if the server ends before that, or
+    /// if the file cannot be written any further.
+    pub fn record(mut self, span: Duration) -> (Summary, anyhow::Result<()>) {
+        let recorded = self.follow(span);
+        self.summary.span = self.begun.elapsed();
+        let closed = self.close();
+        self.summary.bytes = self.writer.written();
+        // The first failure is the cause of the others.
+        (self.summary, recorded.and(closed))
+    }
+
+    fn follow(&mut self, span: Duration) -> anyhow::Result<()> {
         while self.begun.elapsed() < span {
             self.take_news()?;
             self.read_rings(NAMES)?;
@@ -125,18 +145,21 @@ impl<W: Write> Recorder<W> {
                 break;
             }
         }
-        self.summary.span = self.begun.elapsed();
+        Ok(())
+    }
+
+    /// Writes what is left, and the ends of what has begun.
+    fn close(&mut self) -> anyhow::Result<()> {
         let end = self.now();
-        // The last names.
+        // The last names come.
         thread::sleep(NAMES);
-        self.take_news()?;
+        // If the server has ended, the first message about it was the reason to close.
+        let _ = self.take_news();
         self.read_rings(Duration::ZERO)?;
         for program in &mut self.programs {
             program.tracks.end(&mut self.writer, end).context(UNWRITTEN)?;
         }
-        let file = self.writer.finish().context(UNWRITTEN)?;
-        self.summary.bytes = file.bytes;
-        Ok(self.summary)
+        self.writer.flush().context(UNWRITTEN)
     }
 
     /// The server's time.
@@ -174,7 +197,6 @@ impl<W: Write> Recorder<W> {
         };
         let ring = match ring {
             Ok(ring) => {
-                self.summary.programs += 1;
                 let reader = TraceReader::from_recent(ring.trace());
                 Some((ring, reader))
             }
@@ -183,16 +205,18 @@ impl<W: Write> Recorder<W> {
                 None
             }
         };
+        let programs = self.summary.programs + usize::from(ring.is_some());
         // Decisions about it can have come first.
-        let is_it = |other: &&mut Recorded| {
-            other.pid == pid && pid.0 != 0 && other.ring.is_none() && other.ended.is_none()
-        };
-        if let Some(known) = self.programs.iter_mut().find(is_it) {
+        if let Some(known) = self.programs.iter_mut().find(|one| one.is(pid) && one.ring.is_none()) {
             known.ring = ring;
         } else if self.programs.len() < PROGRAMS {
-            let tracks = Program::new(&mut self.writer, pid.0, &name)?;
-            self.programs.push(Recorded { pid, tracks, ring, kept: VecDeque::new(), ended: None });
+            self.push(pid, &name, ring)?;
+        } else {
+            let why = format!("{PROGRAMS} programs are recorded, which is the maximum");
+            self.summary.missing.push(format!("{pid} {name} is not in the trace: {why}"));
+            return Ok(());
         }
+        self.summary.programs = programs;
         Ok(())
     }
 
@@ -204,8 +228,10 @@ impl<W: Write> Recorder<W> {
             EventKind::Suspended { pid, name, why } => self.decide(*pid, name, at, false, why),
             other => {
                 if let EventKind::Left { pid, .. } = other {
-                    let left = self.programs.iter_mut().filter(|program| program.pid == *pid);
-                    left.for_each(|program| program.ended = program.ended.or(Some(Instant::now())));
+                    // The process can have connected again meanwhile.
+                    let left =
+                        self.programs.iter_mut().filter(|one| one.is(*pid) && one.added_at <= event.at.0);
+                    left.for_each(|program| program.ended = Some(Instant::now()));
                 }
                 self.writer.instant(&self.server, at, &events::text(other), &[])
             }
@@ -213,15 +239,31 @@ impl<W: Write> Recorder<W> {
     }
 
     fn decide(&mut self, pid: Pid, name: &str, at: u64, runs: bool, why: &str) -> std::io::Result<()> {
-        let is_it = |program: &&mut Recorded| program.pid == pid && program.ended.is_none();
-        if self.programs.len() < PROGRAMS && !self.programs.iter_mut().any(|program| is_it(&program)) {
-            let tracks = Program::new(&mut self.writer, pid.0, &plain(name))?;
-            self.programs.push(Recorded { pid, tracks, ring: None, kept: VecDeque::new(), ended: None });
+        if pid.0 == 0 {
+            // It has no number in the server's namespace, so it is unknown which program it is.
+            let state = if runs { "running" } else { "suspended" };
+            return self.writer.instant(
+                &self.server,
+                at,
+                &format!("{state} {}: {}", plain(name), plain(why)),
+                &[],
+            );
         }
-        match self.programs.iter_mut().find(is_it) {
+        if self.programs.len() < PROGRAMS && !self.programs.iter().any(|program| program.is(pid)) {
+            self.push(pid, &plain(name), None)?;
+        }
+        match self.programs.iter_mut().find(|program| program.is(pid)) {
             Some(program) => program.tracks.decide(&mut self.writer, at, runs, &plain(why)),
             None => Ok(()),
         }
+    }
+
+    /// Adds a program that is not known.
+    fn push(&mut self, pid: Pid, name: &str, ring: Option<(Ring, TraceReader)>) -> std::io::Result<()> {
+        let tracks = Program::new(&mut self.writer, pid.0, name)?;
+        let added_at = self.now();
+        self.programs.push(Recorded { pid, tracks, ring, kept: VecDeque::new(), added_at, ended: None });
+        Ok(())
     }
 
     /// Reads all rings, and writes what is older than this.
@@ -234,6 +276,11 @@ impl<W: Write> Recorder<W> {
                 let trace = ring.trace();
                 let begun = kept.len();
                 let lost = reader.events(trace, |at, event| {
+                    let at = match event.kind {
+                        // It has been idle for a while when a thread finds out.
+                        TraceKind::Idle => at.min(Time(event.value)),
+                        _ => at,
+                    };
                     let at = trace.to_server(at).0;
                     // Others may have recorded before. What was then permitted still is.
                     if at >= from || event.kind == TraceKind::Permission {
@@ -252,10 +299,11 @@ impl<W: Write> Recorder<W> {
             while let Some((at, event)) = kept.pop_front_if(|(at, _)| *at <= until) {
                 tracks.take(&mut self.writer, at, &event).context(UNWRITTEN)?;
             }
-            if ended.is_some_and(|ended| ended.elapsed() > NAMES) && ring.take().is_some() {
+            if has_ended(*ended) {
                 tracks.end(&mut self.writer, now).context(UNWRITTEN)?;
             }
         }
+        self.programs.retain(|program| !has_ended(program.ended));
         Ok(())
     }
 }

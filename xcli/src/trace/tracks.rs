@@ -134,6 +134,8 @@ impl Program {
     pub fn end<W: Write>(&mut self, writer: &mut Writer<W>, at: u64) -> io::Result<()> {
         for queue in self.queues.values_mut() {
             writer.end(&mut queue.state, at)?;
+            let left: Vec<_> = queue.flying.drain(..).collect();
+            queue.show(writer, at, &left, ", not seen to complete", &self.subjects)?;
         }
         for track in [&mut self.permission, &mut self.decision, &mut self.eviction] {
             writer.end(track, at)?;
@@ -236,12 +238,25 @@ impl Queue {
         while let Some(launch) = self.flying.pop_front_if(|launch| has_completed(launch)) {
             done.push(launch);
         }
+        self.show(writer, at, &done, "", names)
+    }
+
+    /// Writes the slice of launches whose completion was seen together.
+    fn show<W: Write>(
+        &mut self,
+        writer: &mut Writer<W>,
+        at: u64,
+        done: &[Launch],
+        remark: &str,
+        names: &HashMap<u64, String>,
+    ) -> io::Result<()> {
         let (Some(first), Some(last)) = (done.first(), done.last()) else { return Ok(()) };
+        let of_first = name(names, first.subject);
         let same = done.iter().all(|launch| launch.subject == first.subject);
         let title = match (same, done.len()) {
-            (_, 1) => name(names, first.subject).to_owned(),
-            (true, count) => format!("{count} x {}", name(names, first.subject)),
-            (false, count) => format!("{} and {} more", name(names, first.subject), count - 1),
+            (_, 1) => format!("{of_first}{remark}"),
+            (true, count) => format!("{count} x {of_first}{remark}"),
+            (false, count) => format!("{of_first} and {} more{remark}", count - 1),
         };
         let details = [
             Detail::Number("first launch", first.number.into()),

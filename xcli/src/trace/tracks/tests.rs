@@ -5,7 +5,7 @@ use prost::Message as _;
 
 const SUBJECT: u64 = 0xabc0;
 
-/// What a file says: the names of the tracks, and the events of each with their times and names.
+/// The content of a file: the names of the tracks, and the events of each with their times and names.
 #[derive(Debug, Default)]
 struct Read {
     tracks: BTreeMap<u64, String>,
@@ -63,7 +63,8 @@ impl Read {
 
 /// Writes a program that sees these events.
 fn write(events: &[(u64, TraceEvent)]) -> Read {
-    let mut writer = Writer::new(Vec::new(), 1, 2, 3).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes, 1, 2, 3).unwrap();
     let mut program = Program::new(&mut writer, 42, "model").unwrap();
     program.name(Text { kind: TextKind::Subject, key: SUBJECT, text: "_Z3addPfS_i".to_owned() });
     program.name(Text { kind: TextKind::Queue, key: 1, text: "queue 7 on device 3".to_owned() });
@@ -72,7 +73,8 @@ fn write(events: &[(u64, TraceEvent)]) -> Read {
     }
     program.decide(&mut writer, 5, false, "pid 1 has priority 9 > 1").unwrap();
     program.end(&mut writer, 1_000).unwrap();
-    read(&writer.finish().unwrap())
+    writer.flush().unwrap();
+    read(&bytes)
 }
 
 fn event(kind: TraceKind, number: u32, value: u64) -> TraceEvent {
@@ -137,6 +139,51 @@ fn wait_is_told_only_where_all_that_waits_is_known() {
     let (submitted, deferred) = (event(TraceKind::Submitted, 0, 0), event(TraceKind::Deferred, 9, 0));
     assert_eq!(waits(&[(1, submitted), (2, deferred)]), 0, "others may have waited before");
     assert_eq!(waits(&[(0, event(TraceKind::Idle, 0, 0)), (1, submitted), (2, deferred)]), 1);
+}
+
+#[test]
+fn launches_that_are_not_seen_to_complete_are_told_at_the_end() {
+    let read = write(&[(1, event(TraceKind::Direct, 1, SUBJECT)), (2, event(TraceKind::Direct, 2, SUBJECT))]);
+    let open = ("2 x add, not seen to complete".to_owned(), 1, 1_000);
+    assert!(read.slices().into_iter().any(|(_, name, begin, end)| (name, begin, end) == open));
+}
+
+#[test]
+fn readable_names_are_bounded() {
+    assert_eq!(demangled("_Z4gemmIfLi16EEvPKT_S2_PS0_i"), "void gemm<float, 16>");
+    // Twenty levels of pairs stand for megabytes.
+    let pair = |level: u32| {
+        let level = char::from_digit(level, 36).unwrap().to_ascii_uppercase();
+        format!("S0_IS{level}_S{level}_E")
+    };
+    let bomb = format!("_Z1fI1AIiiE{}EvT_", (1..21).map(pair).collect::<String>());
+    assert!(demangled(&bomb).contains("A<int, int>") && demangled(&bomb).len() <= READABLE);
+    for hostile in [format!("_Z900{}", "é".repeat(450)), "_Z".repeat(400)] {
+        assert!(demangled(&hostile).len() <= hostile.len());
+    }
+}
+
+#[test]
+fn packets_before_a_failed_write_are_whole() {
+    /// A disk with room for so many bytes.
+    struct Full<'a>(&'a mut Vec<u8>, usize);
+    impl Write for Full<'_> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let room = self.1.saturating_sub(self.0.len()).min(bytes.len());
+            self.0.extend(&bytes[..room]);
+            if room == 0 { Err(io::ErrorKind::StorageFull.into()) } else { Ok(room) }
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(Full(&mut bytes, 200_000), 1, 2, 3).unwrap();
+    let track = writer.track(None, "t").unwrap();
+    while writer.instant(&track, 7, "mark", &[]).is_ok() {}
+    let whole = usize::try_from(writer.written()).unwrap();
+    assert!(whole > 100_000 && whole < 200_000 && bytes.len() == 200_000);
+    assert!(read(&bytes[..whole]).instants("t").len() > 1_000);
 }
 
 #[test]
