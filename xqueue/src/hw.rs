@@ -115,7 +115,7 @@ pub struct Done {
     pub worked: Duration,
 }
 
-/// What a command is, for a trace. The crate only passes it on; its caller knows what it means.
+/// The subject of a command in a trace. This crate passes it on; only its caller knows the meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Subject(pub u64);
 
@@ -139,12 +139,12 @@ pub enum Traced {
         how: How,
         /// The launches of the queue so far, with this one.
         number: u64,
-        /// What was launched.
+        /// The subject of the command.
         subject: Subject,
     },
     /// A command was deferred.
     Submitted {
-        /// What was deferred.
+        /// The subject of the command.
         subject: Subject,
     },
     /// A thread has seen that so many launches of the queue have completed.

@@ -1,4 +1,4 @@
-//! What the observer is told for a trace.
+//! The events of a trace that the observer gets.
 
 mod sim;
 

@@ -19,7 +19,7 @@ pub const RESERVED_REQUESTS: usize = 16;
 /// The most connections of xcli of one user.
 pub const REQUESTS_PER_USER: usize = 16;
 
-/// What can be set for the requests of a user in a second. With the least of them, [`REQUESTS_PER_USER`] requests that wait
+/// The values that can be set for the requests of a user in a second. With the least of them, [`REQUESTS_PER_USER`] requests that wait
 /// are answered before `xcli` gives up (2 s).
 pub const REQUEST_RATES: RangeInclusive<usize> = 10..=1_000_000;
 

@@ -19,7 +19,7 @@ const LISTED: usize = 256;
 /// The time between two readings.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the thread has found.
+/// The programs that the thread has found.
 type Found = Mutex<Vec<Outsider>>;
 
 /// The programs that use the GPU. The thread ends some time after this is dropped.

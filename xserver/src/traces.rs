@@ -1,4 +1,4 @@
-//! Who records which programs, for `xcli trace record`, and the memory files into which the programs write
+//! The people who record programs (`xcli trace record`), and the memory files into which the programs write
 //! ([`protocol::trace`]). The server makes the files and passes them on. It never reads them.
 
 use crate::access::Asker;

@@ -437,7 +437,7 @@ fn requests_beyond_the_rate_of_a_user_wait_and_hold_up_nobody_else() {
     for _ in 0..100 {
         assert!(matches!(ask_on(&mut root, &Request::Priorities), Reply::Priorities(_)));
     }
-    // What waits is answered in the end, each request once.
+    // Each request that waits is answered once.
     for socket in &mut all[..2] {
         for _ in 0..2 {
             assert!(matches!(read_reply(socket), Reply::Priorities(_)));

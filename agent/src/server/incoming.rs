@@ -1,4 +1,4 @@
-//! What the server sends after its welcome: files for traces, and nothing else.
+//! Reads the messages that the server sends after its welcome. All of them are about traces.
 
 use super::End;
 use super::connection::receive;
@@ -11,12 +11,12 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use xqueue::Domain;
 
-/// The state of what has come on a connection.
+/// A connection's input that is not handled yet.
 pub(super) struct Incoming {
     decoder: Decoder,
     files: Vec<OwnedFd>,
     clock_offset: u64,
-    /// What the trace has names for.
+    /// The names that the trace has.
     pub(super) names: Names,
 }
 

@@ -13,7 +13,7 @@ pub(super) const INTERVAL: Duration = Duration::from_millis(50);
 /// Subjects below this are no kernels. They have names from the begin on, because a program can end at once after its first copy.
 const COMMANDS: u64 = 16;
 
-/// What has names.
+/// The kernels and queues that have a name in the trace.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     reader: TraceReader,

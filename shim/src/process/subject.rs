@@ -1,4 +1,4 @@
-//! What commands are, for a trace: the address of a kernel's handle, or one of a few small numbers.
+//! The subjects of commands in a trace: the address of a kernel's handle, or a small number for other commands.
 
 use hal_hip::kernels::Kernels;
 use std::ffi::c_void;

@@ -36,7 +36,7 @@ pub struct CommandSpec<'a> {
     /// True if the device itself needs only microseconds for it: a small copy. It can still wait for another
     /// program's kernel. Alone it is no reason to suspend others ([`crate::Observer::turned_ready_briefly`]).
     pub brief: bool,
-    /// What it is, for a trace.
+    /// The subject in a trace.
     pub subject: Subject,
 }
 

@@ -53,7 +53,7 @@ pub struct XQueue {
     pub(crate) sticky: AtomicU32,
     pub(crate) accounting: Mutex<Accounting>,
     pub(crate) direct_failed: AtomicU64,
-    /// The completed launches about which the observer was told for a trace.
+    /// The number of completed launches that the observer knows, for a trace.
     pub(crate) traced_completed: AtomicU64,
     /// The number of callers that wait for the queue inside the runtime ([`crate::Wait`]).
     pub(crate) waits: AtomicU32,

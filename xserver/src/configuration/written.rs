@@ -1,4 +1,4 @@
-//! What a configuration file contains, with the lines.
+//! The keys that a configuration file contains, with their lines.
 
 use std::ops::Range;
 use toml::Spanned;

@@ -34,7 +34,7 @@ pub(super) struct Slot {
     pub own_priority: Priority,
     /// The last hints from the client itself.
     pub reported: QueueHints,
-    /// What people have said since then.
+    /// The hints from people since then.
     pub words: Words,
     /// The last word read from the slot; none for a new queue.
     word: Option<u64>,
@@ -66,7 +66,7 @@ pub(super) struct ClientState<P> {
     pub uid: u32,
     /// What its user may do.
     pub grant: Grant,
-    /// What the configuration gives to it by its name.
+    /// The hints that the configuration gives to it by its name.
     pub program: Option<Arc<Program>>,
     pub page: P,
     /// The queues for which there was no room, of which there are [`SLOTS`] at most, each with what the client has said of
@@ -89,7 +89,7 @@ pub(super) struct ClientState<P> {
     pub since: Option<Time>,
     /// The last hints for the process from the client itself.
     pub reported: ProcessHints,
-    /// What people have said of the process since then.
+    /// The hints from people for the process since then.
     pub words: Words,
     /// The stored permission without its generation; none at first.
     stored: Option<u64>,

@@ -18,7 +18,7 @@ use protocol::status::{Gang, Queues};
 use protocol::time::Time;
 use std::mem::discriminant;
 
-/// What a person has said of a hint.
+/// A hint from a person.
 #[derive(Debug, Clone, Copy)]
 struct Word {
     update: HintUpdate,
@@ -27,7 +27,7 @@ struct Word {
     administers: bool,
 }
 
-/// What people have said of a queue or of a process since its program last spoke of the same hints.
+/// The hints from people for a queue or a process, each since the program itself last changed the same hint.
 #[derive(Debug, Default)]
 pub(super) struct Words(Vec<Word>);
 
@@ -141,7 +141,7 @@ impl<P: ClientPage> ClientState<P> {
         self.show_process(&mut gang.hints, limits);
     }
 
-    /// What the configuration gives to it that is in force; none if that is nothing.
+    /// The hints from the configuration that are in force; none if there is none.
     pub fn given(&self) -> Option<Given> {
         let program = self.program.as_deref()?;
         let none = Hints::default();

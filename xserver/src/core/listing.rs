@@ -151,7 +151,7 @@ impl<P: ClientPage> Core<P> {
 }
 
 impl<P: ClientPage> ClientState<P> {
-    /// What the library of the program cannot do.
+    /// The features that the library of the program does not have.
     fn lacks(&self) -> Vec<String> {
         // A program says what it takes before it announces a queue.
         let is_known = !self.slots.is_empty();

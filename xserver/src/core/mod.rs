@@ -117,7 +117,7 @@ pub struct Core<P> {
     clients: Vec<ClientState<P>>,
     joined: u64,
     limits: Limits,
-    /// What programs get by their names.
+    /// The hints for programs by their names.
     programs: Vec<Arc<Program>>,
     /// True if there may be room for queues that were refused.
     has_more_room: bool,

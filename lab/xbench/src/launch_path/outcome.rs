@@ -15,7 +15,7 @@ const SHORT_ROUNDS_ADDED_NS: f64 = 80.0;
 const DEFERRED_ADDED_NS: f64 = 400.0;
 const DEFERRED_CPU_NS: f64 = 1500.0;
 const LAUNCH_SYNC_ADDED_NS: f64 = 500.0;
-/// What recording adds to a launch.
+/// The most time that recording may add to a launch, in nanoseconds.
 const TRACED_MORE_NS: f64 = 50.0;
 const REAL_RATIO: f64 = 1.15;
 

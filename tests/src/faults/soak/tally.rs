@@ -1,4 +1,4 @@
-//! What a run has shown about both programs.
+//! The results of a run for both programs.
 
 use std::fmt;
 use std::time::Duration;

@@ -90,7 +90,7 @@ fn program_has_the_hints_of_its_name_until_somebody_sets_them() {
     fixture.hint(&person(7, 5), HintUpdate::Preemptible(true));
     fixture.hint(&person(7, 5), HintUpdate::Priority(Priority::DEFAULT));
     assert!(queue(&fixture).hints.preemptible && queue(&fixture).priority == Priority::DEFAULT);
-    // What the program takes back comes from the configuration again.
+    // A hint that the program takes back comes from the configuration again.
     fixture.say(&ToServer::Priority { queue: QueueId(1), priority: Priority::DEFAULT });
     fixture.say(&ToServer::QueueHints { queue: QueueId(1), hints: QueueHints::default() });
     assert_eq!((queue(&fixture).priority, queue(&fixture).hints.utilization), (priority(-50), share(20)));
