@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
 	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
-	example-manual example-gpreempt install uninstall dist test-dist clean
+	example-manual example-gpreempt install uninstall dist test-dist test-service clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -140,6 +140,10 @@ dist: ## Make target/dist/giveway-VERSION-x86_64.tar.gz and giveway_VERSION_amd6
 # `make test-dist ARGS="12 sid"`: on these only. ARGS=--no-build: what `make dist` made before.
 test-dist: ## Install both on clean Debian 11, 12 and sid, run programs, remove them; 2 GB under ~/.cache; "N passed, N failed"
 	@scripts/test-dist $(ARGS)
+
+# `make test-service ARGS=--no-build`: with the package that `make dist` made before.
+test-service: deps ## Install the package on Debian 12 with systemd, run the server for all users with podman; 2 GB under ~/.cache; "N passed, N failed"
+	@scripts/test-service $(ARGS)
 
 example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so, and gpu-sim to run it on
 	cargo build --release --package shim --package gpu-sim
