@@ -17,7 +17,6 @@ pub fn now() -> Time {
 
 /// Converts a duration to nanoseconds; the largest number stands for longer ones.
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    // A trace calls this for each launch, and a number of 128 bits takes longer.
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos().into())
 }
 

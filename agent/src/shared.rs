@@ -7,6 +7,7 @@ use crate::preemption::Preemption;
 use parking_lot::{Condvar, Mutex};
 use policies::registry::Row;
 use protocol::hint::ProcessHints;
+use protocol::time::Time;
 use protocol::trace::TraceKind;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
@@ -170,7 +171,11 @@ impl Observer for Shared {
         unsafe { self.activity_changed(tag, |link, slot| link.turned_ready_briefly(slot, grace)) }
     }
 
-    fn traced(&self, at: Instant, queue: QueueId, event: Traced) {
-        self.link.tracer.traced(at, queue, event);
+    fn traced_at(&self) -> u64 {
+        now().0
+    }
+
+    fn traced(&self, at: u64, queue: QueueId, event: Traced) {
+        self.link.tracer.traced(Time(at), queue, event);
     }
 }

@@ -4,7 +4,7 @@
 //! for the life of the process. While nobody records, private memory lies there, so that a thread that is late writes
 //! into nothing.
 
-use crate::clock::{now, time_of};
+use crate::clock::now;
 use crate::pages::map;
 use protocol::time::Time;
 use protocol::trace::{Trace, TraceEvent, TraceKind};
@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 use xqueue::{Domain, How, QueueId, Traced};
 
 const BYTES: usize = size_of::<Trace>();
@@ -99,7 +98,7 @@ impl Tracer {
     }
 
     /// Writes an event of a queue.
-    pub(crate) fn traced(&self, at: Instant, queue: QueueId, event: Traced) {
+    pub(crate) fn traced(&self, at: Time, queue: QueueId, event: Traced) {
         let (kind, number, value) = match event {
             Traced::Launched { how, number, subject } => {
                 let kind = match how {
@@ -112,7 +111,7 @@ impl Tracer {
             Traced::Submitted { subject } => (TraceKind::Submitted, 0, subject.0),
             Traced::Completed { number } => (TraceKind::Completed, number, 0),
         };
-        self.write(time_of(at), kind, queue.0, number, value);
+        self.write(at, kind, queue.0, number, value);
     }
 
     /// Writes the permission of the process, if it is another one than before.

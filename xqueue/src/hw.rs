@@ -180,9 +180,14 @@ pub trait Observer: Send + Sync {
     fn turned_ready_briefly(&self, queue: QueueId, tag: usize, _grace: Duration) {
         self.turned_ready(queue, tag);
     }
-    /// Notes an event while [`crate::Domain::set_traced`] is on. Called by any thread, also by several at a time, with or
+    /// Returns the present time, in the observer's own unit. Called while [`crate::Domain::set_traced`] is on, at the begin of
+    /// what [`Observer::traced`] gets to know. It costs a launch its own time.
+    fn traced_at(&self) -> u64 {
+        0
+    }
+    /// Notes an event while [`crate::Domain::set_traced`] is on, with a time of [`Observer::traced_at`]. Called by any thread, also by several at a time, with or
     /// without the locks of the queue. Costs the launch its own time: it stores, and does nothing else.
-    fn traced(&self, _at: Instant, _queue: QueueId, _event: Traced) {}
+    fn traced(&self, _at: u64, _queue: QueueId, _event: Traced) {}
 }
 
 /// An [`Observer`] that ignores every notification.

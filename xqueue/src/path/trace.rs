@@ -2,24 +2,24 @@
 
 use crate::hw::{How, Subject, Traced};
 use crate::state::queue::XQueue;
-use crate::sync::{Instant, Ordering, now};
+use crate::sync::Ordering;
 
 impl XQueue {
-    /// Returns the present time if the domain is traced. Called before a launch, so that the trace has its begin.
+    /// Returns the observer's time if the domain is traced. Called before a launch, so that the trace has its begin.
     #[inline]
-    pub(crate) fn traced_at(&self) -> Option<Instant> {
+    pub(crate) fn traced_at(&self) -> Option<u64> {
         // A launch that just begins or ends to be traced can be missed or told.
-        self.core.traced.load(Ordering::Relaxed).then(now)
+        self.core.traced.load(Ordering::Relaxed).then(|| self.core.observer.traced_at())
     }
 
     /// Tells the observer about an event.
-    pub(crate) fn trace(&self, at: Instant, event: Traced) {
+    pub(crate) fn trace(&self, at: u64, event: Traced) {
         self.core.observer.traced(at, self.id, event);
     }
 
     /// Tells the observer about a launch, which is counted.
     #[cold]
-    pub(crate) fn trace_launch(&self, at: Instant, how: How, subject: Subject) {
+    pub(crate) fn trace_launch(&self, at: u64, how: How, subject: Subject) {
         self.trace(at, Traced::Launched { how, number: self.hot.flight.launched(), subject });
     }
 
