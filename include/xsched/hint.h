@@ -1,5 +1,8 @@
 /* Hints of a program to its scheduler. Part of giveway, an independent implementation of XSched's public
- * interface. */
+ * interface.
+ *
+ * A number out of range counts as the nearest one in range, and the log says so once for each function. A priority below
+ * PRIORITY_NO_EXECUTE counts as PRIORITY_MIN. */
 #ifndef XSCHED_HINT_H
 #define XSCHED_HINT_H
 
@@ -27,7 +30,6 @@ XResult XHintSetScheduler(XSchedulerType scheduler, XPolicyType policy);
  *
  * prio: PRIORITY_MIN to PRIORITY_MAX, or PRIORITY_NO_EXECUTE.
  *
- * kXSchedErrorInvalidValue: prio is out of range.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintPriority(XQueueHandle xq, Priority prio);
 
@@ -36,16 +38,13 @@ XResult XHintPriority(XQueueHandle xq, Priority prio);
  *
  * util: UTILIZATION_MIN to UTILIZATION_MAX.
  *
- * kXSchedErrorInvalidValue: util is out of range.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintUtilization(XQueueHandle xq, Utilization util);
 
 /** Requests a slice for this process, in microseconds, for the policies that take turns. The shortest slice that
  * any process requests counts.
  *
- * us: TIMESLICE_MIN to TIMESLICE_MAX.
- *
- * kXSchedErrorInvalidValue: us is out of range. */
+ * us: TIMESLICE_MIN to TIMESLICE_MAX. TIMESLICE_UNLIMITED counts as TIMESLICE_MAX. */
 XResult XHintTimeslice(Timeslice us);
 
 /** Sets the time at which an XQueue becomes critical, for LAX: its priority is lax_prio until us microseconds
@@ -54,7 +53,6 @@ XResult XHintTimeslice(Timeslice us);
  * us: 0 or more; NO_LAXITY takes the hint back, whatever the priorities.
  * lax_prio, crit_prio: as in XHintPriority.
  *
- * kXSchedErrorInvalidValue: a value is out of range.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintLaxity(XQueueHandle xq, Laxity us, Priority lax_prio, Priority crit_prio);
 
@@ -62,16 +60,13 @@ XResult XHintLaxity(XQueueHandle xq, Laxity us, Priority lax_prio, Priority crit
  *
  * us: 0 or more (0 counts as 1); NO_DEADLINE takes the hint back.
  *
- * kXSchedErrorInvalidValue: us is out of range.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintDeadline(XQueueHandle xq, Deadline us);
 
 /** Requests that the k earliest deadlines run at once, for KEDF. The highest number that any process requests
  * counts.
  *
- * k: 1 or more.
- *
- * kXSchedErrorInvalidValue: k is 0. */
+ * k: 1 or more. */
 XResult XHintKDeadline(size_t k);
 
 /** Announces work on an XQueue in us microseconds, for the policies that clear the device ahead of time (LCBE).
@@ -79,7 +74,6 @@ XResult XHintKDeadline(size_t k);
  *
  * us: 0 or more; -1 takes the hint back.
  *
- * kXSchedErrorInvalidValue: us is out of range.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintArrival(XQueueHandle xq, int64_t us);
 
@@ -118,9 +112,7 @@ XResult XHintJob(uint64_t job);
 /** Limits the share of a device that this process gets, whether others want it or not, for CREDIT. Its
  * utilization is its share while others want it. giveway's own.
  *
- * percent: 1 to 100; -1 takes the hint back.
- *
- * kXSchedErrorInvalidValue: percent is out of range. */
+ * percent: 1 to 100; -1 takes the hint back. */
 XResult XHintCap(int percent);
 
 #ifdef __cplusplus

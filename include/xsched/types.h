@@ -12,7 +12,7 @@
 typedef uint64_t XQueueHandle;
 /** A hardware queue: on this platform a HIP stream on one device. */
 typedef uint64_t HwQueueHandle;
-/** A command for a hardware queue. */
+/** A command for a hardware queue: HwCommandCreateCallback. */
 typedef uint64_t HwCommandHandle;
 /** A device: its XDeviceType and its XDeviceId in one number. */
 typedef uint64_t XDevice;
@@ -39,6 +39,9 @@ typedef enum {
   kXSchedErrorUnknown = 999
 } XResult;
 
+/** A function of the program that launches a command on a hardware queue; see HwCommandCreateCallback. */
+typedef XResult (*LaunchCallback)(HwQueueHandle hwq, void *data);
+
 /* ---- Queues ----------------------------------------------------------------------------------------------------- */
 
 /** How deep a suspension reaches. */
@@ -50,7 +53,9 @@ typedef enum {
   /** Level 2: commands that were launched but have not started do not start either. */
   kPreemptLevelDeactivate = 2,
   /** Level 3: the running command is interrupted, and continues later. */
-  kPreemptLevelInterrupt = 3
+  kPreemptLevelInterrupt = 3,
+  /** One more than the deepest level. */
+  kPreemptLevelMax = 4
 } XPreemptLevel;
 
 /** Whether a queue has work. */
@@ -64,19 +69,22 @@ typedef enum {
 
 /** What an XQueue can do; bits. */
 typedef enum {
+  kQueueFeatureNone = 0x0,
   kQueueFeatureAsyncSubmit = 0x1,
   kQueueFeatureDynamicLevel = 0x2,
   kQueueFeatureDynamicThreshold = 0x4,
   kQueueFeatureDynamicBatchSize = 0x8,
   kQueueFeatureSyncSuspend = 0x10,
-  kQueueFeatureResumeDropCommands = 0x20
+  kQueueFeatureResumeDropCommands = 0x20,
+  kQueueFeatureMaskAll = -1
 } XQueueFeature;
 
 /** Flags of XQueueCreate; bits. */
 typedef enum {
   kQueueCreateFlagNone = 0x0,
   /** A submission returns only when its command is launched. */
-  kQueueCreateFlagBlockingSubmit = 0x1
+  kQueueCreateFlagBlockingSubmit = 0x1,
+  kQueueCreateFlagMaskAll = -1
 } XQueueCreateFlag;
 
 /** Flags of XQueueSuspend; bits. Each of them makes the call wait. */
@@ -87,20 +95,31 @@ typedef enum {
   /** Wait until everything submitted before the call has completed, then suspend. */
   kQueueSuspendFlagWaitAll = 0x2,
   /** Wait until the queue is idle, then suspend. */
-  kQueueSuspendFlagWaitIdle = 0x4
+  kQueueSuspendFlagWaitIdle = 0x4,
+  kQueueSuspendFlagMaskAll = -1
 } XQueueSuspendFlag;
 
 /** Flags of XQueueResume; bits. */
 typedef enum {
   kQueueResumeFlagNone = 0x0,
   /** What is submitted and not launched is discarded, and never runs. What is in flight completes. */
-  kQueueResumeFlagDropCommands = 0x1
+  kQueueResumeFlagDropCommands = 0x1,
+  kQueueResumeFlagMaskAll = -1
 } XQueueResumeFlag;
 
 /* ---- Devices ---------------------------------------------------------------------------------------------------- */
 
-/** The kind of runtime that commands go to; others than HIP do not exist here. */
-typedef enum { kPlatformUnknown = 0, kPlatformHIP = 4 } XPlatform;
+/** The kind of runtime that commands go to. Others than HIP do not exist here: XSched has numbers for them. */
+typedef enum {
+  kPlatformUnknown = 0,
+  kPlatformVPI = 1,
+  kPlatformCUDA = 2,
+  kPlatformCUDLA = 3,
+  kPlatformHIP = 4,
+  kPlatformAscend = 5,
+  kPlatformOpenCL = 6,
+  kPlatformLevelZero = 7
+} XPlatform;
 
 /** The kind of a device. */
 typedef enum {
@@ -118,16 +137,20 @@ typedef enum {
 
 /** Who decides which queues run. */
 typedef enum {
+  kSchedulerUnknown = 0,
   /** The application, by XQueueSuspend and XQueueResume. */
   kSchedulerAppManaged = 1,
   /** A policy inside the process. */
   kSchedulerLocal = 2,
   /** The daemon xserver, for all processes together. */
-  kSchedulerGlobal = 3
+  kSchedulerGlobal = 3,
+  /** One more than the last scheduler. */
+  kSchedulerMax = 4
 } XSchedulerType;
 
 /** How it is decided. A build need not contain every policy that has a number. */
 typedef enum {
+  kPolicyUnknown = 0,
   /** HPF: on each device, everything of the highest priority that has work runs, and the rest is suspended. */
   kPolicyHighestPriorityFirst = 1,
   /** HHPF: the same over all devices together. */
@@ -150,6 +173,8 @@ typedef enum {
   kPolicyCompletelyFairScheduler = 10,
   /** MLFQ: queues that use up their slices sink in level. */
   kPolicyMultiLevelFeedbackQueue = 11,
+  /** One more than the last of XSched's policies. */
+  kPolicyMax = 12,
   /* Those from here on are giveway's own. */
   /** LCBE: latency-critical classes before best effort, and the device cleared for work that is expected. */
   kPolicyLatencyCriticalBestEffort = 101,
@@ -186,6 +211,8 @@ typedef int64_t Timeslice;
 #define TIMESLICE_MIN 100
 #define TIMESLICE_DEFAULT 5000
 #define TIMESLICE_MAX 10000000
+/** No slice ends: the policies that take turns use TIMESLICE_MAX. */
+#define TIMESLICE_UNLIMITED UINT64_MAX
 
 /** How long a queue may wait before it turns critical, in microseconds; or NO_LAXITY. */
 typedef int64_t Laxity;

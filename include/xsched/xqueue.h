@@ -18,13 +18,15 @@ extern "C" {
 
 /** Puts an XQueue in front of a hardware queue and writes its handle to *xq.
  *
+ * A hardware queue has one XQueue. If it has one already, for example because the environment gives every stream one
+ * (XSCHED_AUTO_XQUEUE), *xq gets the handle of that one, and level has no effect: XQueueSetPreemptLevel changes it.
+ *
  * level: a number of XPreemptLevel. Levels above 1 count under xserver, which suspends the whole process; with them it
  *   is taken off the hardware, where the driver saves running waves (docs/levels.md). XQueueSuspend suspends at level 1.
  * flags: bits of XQueueCreateFlag. Only kQueueCreateFlagNone is built.
  *
  * kXSchedErrorInvalidValue: xq is null, level is not 1, 2 or 3, or flags has a bit that is not a flag.
  * kXSchedErrorNotFound: there is no such hardware queue.
- * kXSchedErrorNotAllowed: it has an XQueue already; XQueueGet tells which.
  * kXSchedErrorNotSupported: it is known that only level 1 can be in force here, or a flag is not built. */
 XResult XQueueCreate(XQueueHandle *xq, HwQueueHandle hwq, int64_t level, int64_t flags);
 
@@ -43,10 +45,12 @@ XResult XQueueGet(XQueueHandle *xq, HwQueueHandle hwq);
 
 /** Chooses how deep a suspension of this XQueue reaches, from the next one on; for levels above 1 see XQueueCreate.
  *
+ * level: a number of XPreemptLevel.
+ *
  * kXSchedErrorInvalidValue: level is not 1, 2 or 3.
  * kXSchedErrorNotFound: there is no such XQueue.
  * kXSchedErrorNotSupported: it is known that only level 1 can be in force here; the one that was asked for before stays. */
-XResult XQueueSetPreemptLevel(XQueueHandle xq, XPreemptLevel level);
+XResult XQueueSetPreemptLevel(XQueueHandle xq, int64_t level);
 
 /** Chooses how much of this XQueue may be in flight, from the next launch on.
  *
@@ -62,6 +66,21 @@ XResult XQueueSetPreemptLevel(XQueueHandle xq, XPreemptLevel level);
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XQueueSetLaunchConfig(XQueueHandle xq, int64_t threshold, int64_t batch_size);
 
+/** Submits a command to an XQueue. A thread of the library calls its function in the command's turn, behind everything
+ * that was submitted to the XQueue before and not while the XQueue is suspended. The command is then the XQueue's: its
+ * handle can be given to XQueueWait, and to no other function.
+ *
+ * kXSchedErrorNotFound: there is no such XQueue, or no such command that is not submitted. */
+XResult XQueueSubmit(XQueueHandle xq, HwCommandHandle hw_cmd);
+
+/** Waits until a command that was submitted to this XQueue has completed: what its function has launched, and everything
+ * before it. If more than 4096 commands were submitted since, it waits as XQueueWaitAll does. A command that was discarded
+ * needs no waiting.
+ *
+ * kXSchedErrorHardware: work of the XQueue failed.
+ * kXSchedErrorNotFound: there is no such XQueue, or the command is not submitted to it. */
+XResult XQueueWait(XQueueHandle xq, HwCommandHandle hw_cmd);
+
 /** Waits until everything submitted before the call has completed. On a suspended XQueue with work that is not launched
  * that is after somebody has resumed it.
  *
@@ -75,28 +94,43 @@ XResult XQueueWaitAll(XQueueHandle xq);
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XQueueQuery(XQueueHandle xq, XQueueState *state);
 
-/** Suspends the XQueue once more: it runs again after as many calls of XQueueResume, and when the scheduler, whose
- * suspensions do not count here, lets it. At level 1 no further command begins to be launched after the call has
+/** Suspends the XQueue. Suspensions do not count: one call of XQueueResume ends them, and then the XQueue runs if its
+ * scheduler lets it. At level 1 no further command begins to be launched after the call has
  * returned, save one that another thread was launching during the call and those that a running queue waits for;
  * commands in flight complete.
  *
  * flags: bits of XQueueSuspendFlag; other bits are ignored. kQueueSuspendFlagWaitAll and kQueueSuspendFlagWaitIdle wait
- *   before suspending: on an XQueue that is suspended already, with work that is not launched, until it is resumed.
+ *   before suspending. On an XQueue that is suspended already they have no effect.
  *
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XQueueSuspend(XQueueHandle xq, int64_t flags);
 
-/** Takes one suspension of XQueueSuspend back; without one it changes nothing but what the flags say.
+/** Ends the suspension by XQueueSuspend; without one it changes nothing but what the flags say.
  *
  * flags: bits of XQueueResumeFlag; other bits are ignored.
  *
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XQueueResume(XQueueHandle xq, int64_t flags);
 
-/** Forgets a hardware queue, and destroys its XQueue first if it has one. The stream that it wraps stays.
+/** Writes to *count how many commands were submitted to an XQueue since it was made or its stream was first used: by
+ * XQueueSubmit and by HIP calls.
  *
+ * kXSchedErrorInvalidValue: count is null.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XQueueProfileHwCommandCount(XQueueHandle xq, int64_t *count);
+
+/** Forgets a hardware queue without an XQueue: call XQueueDestroy first. The stream that it wraps stays.
+ *
+ * kXSchedErrorNotAllowed: it has an XQueue.
  * kXSchedErrorNotFound: there is no such hardware queue. */
 XResult HwQueueDestroy(HwQueueHandle hwq);
+
+/** Calls the function of a command at once on this thread, whatever is suspended and however often. The command is not
+ * submitted by this.
+ *
+ * Any result: what the function returned.
+ * kXSchedErrorNotFound: there is no such hardware queue, or no such command that is not submitted. */
+XResult HwQueueLaunch(HwQueueHandle hwq, HwCommandHandle hw_cmd);
 
 /** Waits until everything launched on a hardware queue has completed. What its XQueue keeps is not waited for: that is
  * XQueueWaitAll.
@@ -104,6 +138,23 @@ XResult HwQueueDestroy(HwQueueHandle hwq);
  * kXSchedErrorHardware: the work failed.
  * kXSchedErrorNotFound: there is no such hardware queue. */
 XResult HwQueueSynchronize(HwQueueHandle hwq);
+
+/** Makes a command of a function of the program, and writes its handle to *hw_cmd.
+ *
+ * launch: is called with the hardware queue and data when the command is to be launched. Its HIP calls go to the runtime at
+ *   once. It may be called on any thread, must only launch work on the stream of this hardware queue, must not wait for
+ *   the device, and must not call functions of this header. A result other than kXSchedSuccess counts as a failed
+ *   launch. A command that is discarded (kQueueResumeFlagDropCommands) is never called.
+ * data: must stay valid until then.
+ *
+ * kXSchedErrorInvalidValue: hw_cmd or launch is null.
+ * kXSchedErrorHardware: the HIP runtime cannot be found, or reports an error. */
+XResult HwCommandCreateCallback(HwCommandHandle *hw_cmd, LaunchCallback launch, void *data);
+
+/** Forgets a command that is not submitted. A submitted one needs no call.
+ *
+ * kXSchedErrorNotFound: there is no such command that is not submitted. */
+XResult HwCommandDestroy(HwCommandHandle hw_cmd);
 
 #ifdef __cplusplus
 }

@@ -31,9 +31,15 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("XQueueCreate", "XQueueHandle *, HwQueueHandle, int64_t, int64_t"),
     ("XQueueDestroy", "XQueueHandle"),
     ("XQueueGet", "XQueueHandle *, HwQueueHandle"),
-    ("XQueueSetPreemptLevel", "XQueueHandle, XPreemptLevel"),
+    ("XQueueSetPreemptLevel", "XQueueHandle, int64_t"),
     ("XQueueSetLaunchConfig", "XQueueHandle, int64_t, int64_t"),
+    ("XQueueSubmit", "XQueueHandle, HwCommandHandle"),
+    ("XQueueWait", "XQueueHandle, HwCommandHandle"),
     ("XQueueWaitAll", "XQueueHandle"),
+    ("XQueueProfileHwCommandCount", "XQueueHandle, int64_t *"),
+    ("HwQueueLaunch", "HwQueueHandle, HwCommandHandle"),
+    ("HwCommandCreateCallback", "HwCommandHandle *, LaunchCallback, void *"),
+    ("HwCommandDestroy", "HwCommandHandle"),
     ("XQueueQuery", "XQueueHandle, XQueueState *"),
     ("XQueueSuspend", "XQueueHandle, int64_t"),
     ("XQueueResume", "XQueueHandle, int64_t"),
@@ -93,12 +99,13 @@ fn in_both(what: &str, program: &str) {
 
 /// Returns a program that compiles only if each of these constants has its number. It needs nothing newer
 /// than C99.
-fn comparison(constants: &[(String, i64)]) -> String {
+fn comparison(constants: &[(String, i128)]) -> String {
     let mut program = String::from("#include <xsched/xsched.h>\n#include <xsched/kfd.h>\n");
     for (name, number) in constants {
+        let suffix = if i64::try_from(*number).is_ok() { "" } else { "ULL" };
         writeln!(
             program,
-            "extern char {name}_is_{}[({name}) == ({number}) ? 1 : -1];",
+            "extern char {name}_is_{}[({name}) == ({number}{suffix}) ? 1 : -1];",
             number.unsigned_abs()
         )
         .expect("a String takes all");
@@ -106,7 +113,7 @@ fn comparison(constants: &[(String, i64)]) -> String {
     program
 }
 
-fn constants() -> Vec<(String, i64)> {
+fn constants() -> Vec<(String, i128)> {
     let mut all: Vec<(&str, i64)> = vec![
         ("PRIORITY_NO_EXECUTE", Priority::NO_EXECUTE.into()),
         ("PRIORITY_MIN", Priority::MIN.into()),
@@ -121,6 +128,16 @@ fn constants() -> Vec<(String, i64)> {
         ("NO_LAXITY", -1),
         ("NO_DEADLINE", -1),
         ("kPreemptLevelUnknown", 0),
+        ("kPreemptLevelMax", 4),
+        ("kQueueFeatureNone", 0),
+        ("kQueueFeatureMaskAll", -1),
+        ("kQueueCreateFlagMaskAll", -1),
+        ("kQueueSuspendFlagMaskAll", -1),
+        ("kQueueResumeFlagMaskAll", -1),
+        ("kSchedulerUnknown", 0),
+        ("kSchedulerMax", 4),
+        ("kPolicyUnknown", 0),
+        ("kPolicyMax", 12),
         ("kQueueFeatureAsyncSubmit", 1),
         ("kQueueFeatureDynamicLevel", 2),
         ("kQueueFeatureDynamicThreshold", 4),
@@ -136,7 +153,13 @@ fn constants() -> Vec<(String, i64)> {
         ("kQueueResumeFlagNone", 0),
         ("kQueueResumeFlagDropCommands", resume_flag::DROP_COMMANDS),
         ("kPlatformUnknown", 0),
+        ("kPlatformVPI", 1),
+        ("kPlatformCUDA", 2),
+        ("kPlatformCUDLA", 3),
         ("kPlatformHIP", 4),
+        ("kPlatformAscend", 5),
+        ("kPlatformOpenCL", 6),
+        ("kPlatformLevelZero", 7),
         ("kDeviceTypeUnknown", 0),
         ("kDeviceTypeCPU", 1),
         ("kDeviceTypeGPU", 2),
@@ -155,7 +178,8 @@ fn constants() -> Vec<(String, i64)> {
     all.extend(QueueState::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(SchedulerKind::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PolicyKind::ALL.iter().map(|value| (value.long_name(), value.number().into())));
-    all.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+    let unlimited = ("TIMESLICE_UNLIMITED".to_owned(), u64::MAX.into());
+    all.into_iter().map(|(name, number)| (name.to_owned(), number.into())).chain([unlimited]).collect()
 }
 
 /// Returns the words of a header outside its comments.

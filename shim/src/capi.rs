@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
 
+mod commands;
 mod hints;
 mod kfd;
 
@@ -57,10 +58,16 @@ exported! {
     XQueueResume => queue_resume;
     XQueueWaitAll => queue_wait_all;
     XQueueQuery => queue_query;
+    XQueueSubmit => commands::submit;
+    XQueueWait => commands::wait;
+    XQueueProfileHwCommandCount => commands::count;
+    HwQueueLaunch => commands::launch;
+    HwCommandCreateCallback => commands::create_callback;
+    HwCommandDestroy => commands::destroy;
     XHintSetScheduler => hint_set_scheduler;
     XHintPriority => hints::of_queue::<{ HintKind::Priority as usize }, i32>;
     XHintUtilization => hints::of_queue::<{ HintKind::Utilization as usize }, i32>;
-    XHintTimeslice => hints::of_process::<{ HintKind::Timeslice as usize }, i64>;
+    XHintTimeslice => hints::timeslice;
     XHintLaxity => hints::laxity;
     XHintDeadline => hints::deadline;
     XHintKDeadline => hints::of_process::<{ HintKind::KDeadline as usize }, u64>;
@@ -131,15 +138,19 @@ unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_i
             Some(known) => known,
             None => adopt(process, stream)?,
         };
-        let mut wrapped = process.wrapped.lock();
-        let same = |(_, other): &(&u64, &&'static Stream)| ptr::eq(**other, known);
-        let handle = wrapped.iter().find(same).map(|(handle, _)| *handle).unwrap_or_else(|| {
-            let handle = NEXT_HARDWARE_QUEUE.fetch_add(1, Ordering::Relaxed);
-            wrapped.insert(handle, known);
-            handle
-        });
         // SAFETY: the place is null or valid by the interface.
-        unsafe { put(hwq, handle) }
+        unsafe { put(hwq, handle_of(process, known)) }
+    })
+}
+
+/// Returns the handle of a stream as a hardware queue, which the first call makes.
+fn handle_of(process: &'static Process, stream: &'static Stream) -> u64 {
+    let mut wrapped = process.wrapped.lock();
+    let same = |(_, other): &(&u64, &&'static Stream)| ptr::eq(**other, stream);
+    wrapped.iter().find(same).map(|(handle, _)| *handle).unwrap_or_else(|| {
+        let handle = NEXT_HARDWARE_QUEUE.fetch_add(1, Ordering::Relaxed);
+        wrapped.insert(handle, stream);
+        handle
     })
 }
 
@@ -162,7 +173,9 @@ fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stre
 unsafe extern "C" fn hw_queue_destroy(hwq: u64) -> c_int {
     run(|| {
         let (process, stream) = hardware_queue(hwq)?;
-        stream.take_handle(process);
+        if stream.handle() != 0 {
+            return Err(XResult::ErrorNotAllowed);
+        }
         process.wrapped.lock().remove(&hwq);
         Ok(())
     })
@@ -186,17 +199,48 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         {
             return Err(XResult::ErrorInvalidValue);
         }
-        let (process, stream) = hardware_queue(hwq)?;
         let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
-        if flags != 0 || !PREEMPTION.request(level) {
+        if flags != 0 {
             return Err(XResult::ErrorNotSupported);
         }
-        let handle = stream.give_handle(process).ok_or(XResult::ErrorNotAllowed)?;
-        stream.set_level(level);
-        process.scheduler.changed();
+        let (process, stream) = hardware_queue(hwq)?;
+        let handle = match stream.handle() {
+            0 => {
+                if !PREEMPTION.request(level) {
+                    return Err(XResult::ErrorNotSupported);
+                }
+                stream.give_handle(process)
+            }
+            handle => Err(handle),
+        };
+        let handle = match handle {
+            Ok(handle) => {
+                stream.set_level(level);
+                process.scheduler.changed();
+                handle
+            }
+            Err(0) => return Err(XResult::ErrorNotSupported),
+            Err(handle) => {
+                note_existing(handle, stream.level(), level);
+                handle
+            }
+        };
         // SAFETY: the place is null or valid by the interface.
         unsafe { put(xq, handle) }
     })
+}
+
+/// Says that a stream has an XQueue already, whose level stays.
+fn note_existing(handle: u64, level: PreemptLevel, wanted: PreemptLevel) {
+    if level == wanted {
+        tracing::debug!("XQueueCreate: the stream has XQueue {handle} already, which is returned");
+    } else {
+        tracing::warn!(
+            "XQueueCreate: the stream has XQueue {handle} already, which is returned and keeps level {}; XQueueSetPreemptLevel \
+             changes it",
+            level.number()
+        );
+    }
 }
 
 unsafe extern "C" fn queue_destroy(xq: u64) -> c_int {
@@ -224,9 +268,9 @@ unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
     })
 }
 
-unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
+unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: i64) -> c_int {
     run(|| {
-        let level = PreemptLevel::from_number(i64::from(level)).ok_or(XResult::ErrorInvalidValue)?;
+        let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
         let (process, stream, _) = queue(xq)?;
         if !PREEMPTION.request(level) {
             return Err(XResult::ErrorNotSupported);

@@ -6,6 +6,7 @@
 
 pub(crate) mod architecture;
 pub(crate) mod captures;
+pub(crate) mod commands;
 pub(crate) mod cooperative_cache;
 pub(crate) mod devices;
 pub(crate) mod events;
@@ -25,6 +26,7 @@ use crate::thread::Thread;
 use agent::{EvictionPause, Scheduler};
 use architecture::Architectures;
 use captures::Captures;
+use commands::Commands;
 use cooperative_cache::CooperativeCache;
 use devices::Devices;
 use events::Events;
@@ -86,6 +88,8 @@ pub(crate) struct Process {
     pub(crate) queued: Mutex<Vec<&'static Stream>>,
     /// The hardware queues that the program has made, by their handles.
     pub(crate) wrapped: Mutex<HashMap<u64, &'static Stream>>,
+    /// The commands that the program has made.
+    pub(crate) commands: Mutex<Commands>,
     pub(crate) captures: Captures,
     /// The number of queues made or reused.
     pub(crate) made: AtomicUsize,
@@ -256,6 +260,7 @@ impl Process {
             defaults,
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(HashMap::new()),
+            commands: Mutex::default(),
             captures: Captures::default(),
             made: AtomicUsize::new(0),
         }

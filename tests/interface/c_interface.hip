@@ -47,6 +47,7 @@ struct Bed {
   bool is_done() const { return memcmp(host, model.data(), N * 8) == 0; }
   void expect_done(const char *what) const { SAME(host, model.data(), N * 8, what); }
   void end() {
+    FINE(XQueueDestroy(xq));
     FINE(HwQueueDestroy(hwq));
     CHECK(hipStreamDestroy(stream));
     CHECK(hipFree(device));
@@ -69,31 +70,26 @@ static XQueueState state_of(XQueueHandle xq) {
   return state;
 }
 
+/* Numbers out of range count as the nearest ones; tests/policies.rs sees which. */
 static void hints(XQueueHandle xq) {
-  for (Utilization util : {UTILIZATION_MIN, UTILIZATION_MAX, UTILIZATION_DEFAULT}) FINE(XHintUtilization(xq, util));
-  for (Utilization util : {UTILIZATION_MIN - 1, UTILIZATION_MAX + 1})
-    GIVES(XHintUtilization(xq, util), kXSchedErrorInvalidValue);
-  for (Timeslice us : {TIMESLICE_MIN, TIMESLICE_MAX, TIMESLICE_DEFAULT}) FINE(XHintTimeslice(us));
-  for (Timeslice us : {TIMESLICE_MIN - 1, TIMESLICE_MAX + 1, 0}) GIVES(XHintTimeslice(us), kXSchedErrorInvalidValue);
+  for (Utilization util : {UTILIZATION_MIN, UTILIZATION_MAX, UTILIZATION_DEFAULT, UTILIZATION_MIN - 1, 150})
+    FINE(XHintUtilization(xq, util));
+  for (Timeslice us : {TIMESLICE_MIN, TIMESLICE_MAX, TIMESLICE_MIN - 1, TIMESLICE_MAX + 1, 0}) FINE(XHintTimeslice(us));
+  FINE(XHintTimeslice((Timeslice)TIMESLICE_UNLIMITED));
+  FINE(XHintTimeslice(TIMESLICE_DEFAULT));
   FINE(XHintLaxity(xq, 0, PRIORITY_MIN, PRIORITY_MAX));
+  FINE(XHintLaxity(xq, 1, PRIORITY_MAX + 1, PRIORITY_NO_EXECUTE - 1));
+  FINE(XHintLaxity(xq, -2, 0, 0));
   FINE(XHintLaxity(xq, NO_LAXITY, 1000, -1000));
-  GIVES(XHintLaxity(xq, -2, 0, 0), kXSchedErrorInvalidValue);
-  GIVES(XHintLaxity(xq, 1, PRIORITY_MAX + 1, 0), kXSchedErrorInvalidValue);
-  GIVES(XHintLaxity(xq, 1, 0, PRIORITY_NO_EXECUTE - 1), kXSchedErrorInvalidValue);
-  for (Deadline us : {(Deadline)0, (Deadline)INT64_MAX, (Deadline)NO_DEADLINE}) FINE(XHintDeadline(xq, us));
-  GIVES(XHintDeadline(xq, -2), kXSchedErrorInvalidValue);
-  FINE(XHintKDeadline(1));
-  FINE(XHintKDeadline(SIZE_MAX));
-  GIVES(XHintKDeadline(0), kXSchedErrorInvalidValue);
-  for (int64_t us : {(int64_t)0, INT64_MAX, (int64_t)-1}) FINE(XHintArrival(xq, us));
-  GIVES(XHintArrival(xq, -2), kXSchedErrorInvalidValue);
+  for (Deadline us : {(Deadline)0, (Deadline)INT64_MAX, (Deadline)-2, (Deadline)NO_DEADLINE}) FINE(XHintDeadline(xq, us));
+  for (size_t k : {(size_t)1, SIZE_MAX, (size_t)0}) FINE(XHintKDeadline(k));
+  for (int64_t us : {(int64_t)0, INT64_MAX, (int64_t)-2, (int64_t)-1}) FINE(XHintArrival(xq, us));
   for (int preemptible : {0, 1, -1}) FINE(XHintPreemptible(xq, preemptible));
   for (XQueueClass cls : {kQueueClassLatencyCritical, kQueueClassBestEffort, kQueueClassNone}) FINE(XHintClass(xq, cls));
   for (int cls : {-1, 3}) GIVES(XHintClass(xq, (XQueueClass)cls), kXSchedErrorInvalidValue);
   FINE(XHintJob(7));
   FINE(XHintJob(0));
-  for (int percent : {1, 100, -1}) FINE(XHintCap(percent));
-  for (int percent : {0, 101, -2}) GIVES(XHintCap(percent), kXSchedErrorInvalidValue);
+  for (int percent : {1, 100, 0, 101, -2, -1}) FINE(XHintCap(percent));
 }
 
 static void arguments(hipStream_t stream) {
@@ -118,15 +114,18 @@ static void arguments(hipStream_t stream) {
     FINE(XQueueDestroy(xq));
   }
   FINE(XQueueCreate(&xq, hwq, 1, 0));
-  GIVES(XQueueCreate(&same, hwq, 1, 0), kXSchedErrorNotAllowed);
+  FINE(XQueueCreate(&same, hwq, 3, 0));
+  REQUIRE(same == xq, "a second XQueueCreate names the one that exists");
+  same = 0;
   FINE(XQueueGet(&same, hwq));
   REQUIRE(same == xq, "XQueueGet names the one that exists");
+  GIVES(HwQueueDestroy(hwq), kXSchedErrorNotAllowed);
   GIVES(XQueueGet(nullptr, hwq), kXSchedErrorInvalidValue);
   GIVES(XQueueGet(&same, 0), kXSchedErrorNotFound);
 
   FINE(XQueueSetPreemptLevel(xq, kPreemptLevelBlock));
   FINE(XQueueSetPreemptLevel(xq, kPreemptLevelInterrupt));
-  GIVES(XQueueSetPreemptLevel(xq, (XPreemptLevel)4), kXSchedErrorInvalidValue);
+  GIVES(XQueueSetPreemptLevel(xq, kPreemptLevelMax), kXSchedErrorInvalidValue);
   GIVES(XQueueSetPreemptLevel(xq, kPreemptLevelUnknown), kXSchedErrorInvalidValue);
   FINE(XQueueSetLaunchConfig(xq, -1, -1));
   FINE(XQueueSetLaunchConfig(xq, 4, 2));
@@ -134,8 +133,7 @@ static void arguments(hipStream_t stream) {
   GIVES(XQueueSetLaunchConfig(xq, 0x80000000ll, 1), kXSchedErrorInvalidValue);
   GIVES(XQueueQuery(xq, nullptr), kXSchedErrorInvalidValue);
   for (Priority prio : {PRIORITY_MIN, PRIORITY_MAX, PRIORITY_DEFAULT}) FINE(XHintPriority(xq, prio));
-  for (Priority prio : {PRIORITY_MAX + 1, PRIORITY_NO_EXECUTE - 1})
-    GIVES(XHintPriority(xq, prio), kXSchedErrorInvalidValue);
+  for (Priority prio : {1000, PRIORITY_NO_EXECUTE - 1, PRIORITY_NO_EXECUTE, PRIORITY_DEFAULT}) FINE(XHintPriority(xq, prio));
   hints(xq);
 
   XQueueState state;
@@ -161,6 +159,7 @@ static void arguments(hipStream_t stream) {
   GIVES(XQueueGet(&same, hwq), kXSchedErrorNotFound);
   FINE(XQueueCreate(&same, hwq, 1, 0));
   REQUIRE(same != xq, "a handle is not used twice");
+  FINE(XQueueDestroy(same));
   FINE(HwQueueDestroy(hwq));
   GIVES(XQueueSuspend(same, 0), kXSchedErrorNotFound);
   GIVES(HwQueueDestroy(hwq), kXSchedErrorNotFound);
@@ -173,7 +172,8 @@ static void schedulers() {
   GIVES(XHintSetScheduler(kSchedulerLocal, (XPolicyType)0), kXSchedErrorInvalidValue);
   GIVES(XHintSetScheduler(kSchedulerLocal, (XPolicyType)12), kXSchedErrorInvalidValue);
   FINE(XHintSetScheduler(kSchedulerLocal, kPolicyHighestPriorityFirst));
-  FINE(XHintSetScheduler(kSchedulerAppManaged, (XPolicyType)0));
+  GIVES(XHintSetScheduler(kSchedulerMax, kPolicyUnknown), kXSchedErrorInvalidValue);
+  FINE(XHintSetScheduler(kSchedulerAppManaged, kPolicyUnknown));
   printf("schedulers: as documented\n");
 }
 
@@ -194,12 +194,11 @@ static void suspension(hipStream_t other) {
   REQUIRE(state_of(bed.xq) == kQueueStateReady, "it has work");
   EXPECT(hipStreamQuery(bed.stream), hipErrorNotReady);
   FINE(HwQueueSynchronize(bed.hwq)); /* waits for what is launched, and nothing is */
-  FINE(XQueueResume(bed.xq, kQueueResumeFlagNone));
-  let_others_run(other);
-  REQUIRE(memcmp(bed.host, before.data(), N * 8) == 0, "one of two suspensions is left");
+  /* It would wait for ever. */
+  FINE(XQueueSuspend(bed.xq, kQueueSuspendFlagWaitAll | kQueueSuspendFlagWaitIdle | kQueueSuspendFlagSyncHwQueue));
   FINE(XQueueResume(bed.xq, kQueueResumeFlagNone));
   FINE(XQueueWaitAll(bed.xq));
-  bed.expect_done("everything, in order, once");
+  bed.expect_done("one resumption ends all suspensions: everything, in order, once");
   FINE(XQueueResume(bed.xq, kQueueResumeFlagNone));
   FINE(XQueueSuspend(bed.xq, kQueueSuspendFlagNone));
   const Words once_more = bed.model;
@@ -211,7 +210,7 @@ static void suspension(hipStream_t other) {
   bed.expect_done("after the last resumption");
   CHECK(hipStreamQuery(bed.stream));
   bed.end();
-  printf("suspension: nothing is launched until the last resumption, then all of it in order\n");
+  printf("suspension: nothing is launched until the resumption, then all of it in order\n");
 }
 
 static void waiting(hipStream_t other) {
@@ -289,9 +288,11 @@ static void destruction(hipStream_t other) {
   FINE(XQueueCreate(&bed.xq, bed.hwq, 1, 0));
   FINE(XQueueSuspend(bed.xq, 0));
   bed.work(20);
+  GIVES(HwQueueDestroy(bed.hwq), kXSchedErrorNotAllowed);
+  FINE(XQueueDestroy(bed.xq));
   FINE(HwQueueDestroy(bed.hwq));
   CHECK(hipStreamSynchronize(bed.stream));
-  bed.expect_done("HwQueueDestroy destroys the XQueue");
+  bed.expect_done("the pending work runs");
   FINE(HipQueueCreate(&bed.hwq, bed.stream));
   FINE(XQueueCreate(&bed.xq, bed.hwq, 1, 0));
   FINE(XQueueSuspend(bed.xq, 0));
@@ -337,6 +338,104 @@ static void inheritance() {
   printf("inheritance: the default stream's work brings what it waits for\n");
 }
 
+/* A command of the program: it launches a kernel on the stream of its queue, and notes its turn. */
+struct Launch {
+  Bed *bed;
+  gw_u64 number;
+  HwQueueHandle seen = 0;
+  std::thread::id thread{};
+  XResult result = kXSchedSuccess;
+};
+
+static XResult launch_one(HwQueueHandle hwq, void *data) {
+  Launch *launch = (Launch *)data;
+  launch->seen = hwq;
+  launch->thread = std::this_thread::get_id();
+  launch_mix(launch->bed->stream, launch->bed->device, launch->bed->device, N, launch->number);
+  return launch->result;
+}
+
+static void commands(hipStream_t other) {
+  Bed bed;
+  HwCommandHandle command = 0, later = 0;
+  GIVES(HwCommandCreateCallback(nullptr, launch_one, nullptr), kXSchedErrorInvalidValue);
+  GIVES(HwCommandCreateCallback(&command, nullptr, nullptr), kXSchedErrorInvalidValue);
+  for (HwCommandHandle wrong : {(HwCommandHandle)0, (HwCommandHandle)1000}) {
+    GIVES(XQueueSubmit(bed.xq, wrong), kXSchedErrorNotFound);
+    GIVES(XQueueWait(bed.xq, wrong), kXSchedErrorNotFound);
+    GIVES(HwQueueLaunch(bed.hwq, wrong), kXSchedErrorNotFound);
+    GIVES(HwCommandDestroy(wrong), kXSchedErrorNotFound);
+  }
+  Launch unused{&bed, 0};
+  FINE(HwCommandCreateCallback(&command, launch_one, &unused));
+  GIVES(XQueueSubmit(bed.xq + 1000, command), kXSchedErrorNotFound);
+  GIVES(XQueueWait(bed.xq, command), kXSchedErrorNotFound);
+  FINE(HwCommandDestroy(command));
+  GIVES(HwCommandDestroy(command), kXSchedErrorNotFound);
+  GIVES(XQueueSubmit(bed.xq, command), kXSchedErrorNotFound);
+
+  /* Between HIP calls, on a suspended queue: each in its turn. */
+  int64_t before = -1, count = -1;
+  FINE(XQueueProfileHwCommandCount(bed.xq, &before));
+  FINE(XQueueSuspend(bed.xq, 0));
+  Launch first{&bed, 2}, last{&bed, 4};
+  bed.work(1, 1);
+  FINE(HwCommandCreateCallback(&command, launch_one, &first));
+  FINE(XQueueSubmit(bed.xq, command));
+  cpu_mix(bed.model, bed.model, 2);
+  bed.work(3, 1);
+  FINE(HwCommandCreateCallback(&later, launch_one, &last));
+  FINE(XQueueSubmit(bed.xq, later));
+  cpu_mix(bed.model, bed.model, 4);
+  bed.fetch();
+  let_others_run(other);
+  REQUIRE(first.seen == 0 && last.seen == 0 && !bed.is_done(), "a suspended queue has launched a command");
+  FINE(XQueueProfileHwCommandCount(bed.xq, &count));
+  REQUIRE(count == before + 7, "two commands, two kernels and three copies were submitted");
+  GIVES(XQueueSubmit(bed.xq, command), kXSchedErrorNotFound);
+  GIVES(HwCommandDestroy(command), kXSchedErrorNotFound);
+  FINE(XQueueResume(bed.xq, 0));
+  FINE(XQueueWait(bed.xq, command));
+  REQUIRE(first.seen == bed.hwq && first.thread != std::this_thread::get_id(), "called on a thread of the library");
+  FINE(XQueueWait(bed.xq, later));
+  REQUIRE(last.seen == bed.hwq, "launched when the wait returns");
+  FINE(XQueueWaitAll(bed.xq));
+  bed.expect_done("commands and HIP calls, in order, once");
+
+  /* At once, even on a suspended queue, and as often as wanted. */
+  FINE(XQueueSuspend(bed.xq, 0));
+  Launch direct{&bed, 9};
+  FINE(HwCommandCreateCallback(&command, launch_one, &direct));
+  for (int i = 0; i < 2; i++) {
+    FINE(HwQueueLaunch(bed.hwq, command));
+    cpu_mix(bed.model, bed.model, 9);
+  }
+  REQUIRE(direct.seen == bed.hwq && direct.thread == std::this_thread::get_id(), "called on this thread");
+  direct.result = kXSchedErrorBadResponse;
+  GIVES(HwQueueLaunch(bed.hwq, command), kXSchedErrorBadResponse);
+  cpu_mix(bed.model, bed.model, 9);
+  /* A discarded command is never called, and needs no waiting. */
+  direct.seen = 0;
+  FINE(XQueueSubmit(bed.xq, command));
+  FINE(XQueueResume(bed.xq, kQueueResumeFlagDropCommands));
+  FINE(XQueueWait(bed.xq, command));
+  REQUIRE(direct.seen == 0, "a discarded command was called");
+  bed.fetch();
+  FINE(XQueueWaitAll(bed.xq));
+  bed.expect_done("launched at once");
+
+  /* A command that fails is an error of its queue. */
+  Launch failing{&bed, 10};
+  failing.result = kXSchedErrorHardware;
+  FINE(HwCommandCreateCallback(&command, launch_one, &failing));
+  FINE(XQueueSubmit(bed.xq, command));
+  GIVES(XQueueWait(bed.xq, command), kXSchedErrorHardware);
+  GIVES(XQueueWaitAll(bed.xq), kXSchedErrorHardware);
+  FINE(XQueueWaitAll(bed.xq));
+  bed.end();
+  printf("commands: launched in their turn\n");
+}
+
 static int switched_off() {
   HwQueueHandle hwq = 0;
   XQueueHandle xq = 0;
@@ -345,7 +444,11 @@ static int switched_off() {
   GIVES(XQueueCreate(&xq, 1, 1, 0), kXSchedErrorNotSupported);
   GIVES(XQueueSuspend(1, 0), kXSchedErrorNotSupported);
   GIVES(XQueueQuery(1, &state), kXSchedErrorNotSupported);
-  GIVES(XHintSetScheduler(kSchedulerAppManaged, (XPolicyType)0), kXSchedErrorNotSupported);
+  GIVES(XHintSetScheduler(kSchedulerAppManaged, kPolicyUnknown), kXSchedErrorNotSupported);
+  HwCommandHandle command;
+  int64_t count;
+  GIVES(HwCommandCreateCallback(&command, launch_one, nullptr), kXSchedErrorNotSupported);
+  GIVES(XQueueProfileHwCommandCount(1, &count), kXSchedErrorNotSupported);
   Words words = pattern_words(N, 1);
   gw_u64 *device = device_words(words);
   SAME_WORDS(device, words, "HIP works");
@@ -364,6 +467,7 @@ int main(int argc, char **argv) {
   destruction(other);
   many();
   inheritance();
+  commands(other);
   CHECK(hipStreamDestroy(other));
   return passed();
 }

@@ -49,6 +49,7 @@ int main(int argc, char **argv) {
   }
   CHECK(hipStreamSynchronize(stream));
   SAME_WORDS(data, want, "each kernel once, in order");
+  FINE(XQueueDestroy(xq));
   FINE(HwQueueDestroy(hwq));
   CHECK(hipStreamDestroy(stream));
   return passed();

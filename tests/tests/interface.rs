@@ -14,6 +14,22 @@ fn run(folder: &str, name: &str, describe: impl FnOnce(tests::Run) -> tests::Run
 fn every_function_does_what_its_header_says() {
     let run = run("tests/interface", "c_interface", |run| run);
     run.expect_success();
+    // Each is said once, however often the function is called.
+    for line in [
+        "XHintPriority: 1000 is out of range; 255 is used instead",
+        "XHintUtilization: -1 is out of range; 0 is used instead",
+        "XHintTimeslice: 99 is out of range; 100 is used instead",
+        "XHintLaxity: 256 is out of range; 255 is used instead",
+        "XHintDeadline: -2 is out of range; -1 is used instead",
+        "XHintKDeadline: 0 is out of range; 1 is used instead",
+        "XHintArrival: -2 is out of range; -1 is used instead",
+        "XHintCap: 0 is out of range; 1 is used instead",
+    ] {
+        let function = &line[..line.find(':').expect("a name")];
+        let said: Vec<&str> = run.stderr.lines().filter(|said| said.contains(function)).collect();
+        assert!(said.len() == 1 && said[0].ends_with(line), "{said:?}");
+    }
+    assert!(run.stderr.contains("is returned and keeps level 1"), "{}", run.stderr);
 }
 
 /// A call that can be deferred returns while its queue is suspended, also with the smallest window.

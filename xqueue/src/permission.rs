@@ -214,8 +214,8 @@ impl ProcessPermission {
 pub(crate) struct QueuePermission(AtomicU64);
 
 impl QueuePermission {
-    /// The application's re-entrant count of suspensions.
-    const COUNT: u64 = 0xffff;
+    /// The program suspends the queue.
+    pub(crate) const PROGRAM: u64 = 1;
     /// The local policy suspends the queue.
     pub(crate) const POLICY: u64 = 1 << 16;
     /// The chaos test suspends the queue.
@@ -234,7 +234,7 @@ impl QueuePermission {
     /// The first bit of the local policy's window.
     const WINDOW: u32 = 24;
 
-    const STOPS: u64 = Self::COUNT | Self::POLICY | Self::CHAOS;
+    const STOPS: u64 = Self::PROGRAM | Self::POLICY | Self::CHAOS;
 
     pub(crate) fn new(flags: u64) -> Self {
         Self(AtomicU64::new(flags))
@@ -290,24 +290,6 @@ impl QueuePermission {
     pub(crate) fn restart(&self, covered: bool) {
         self.set(Self::UNCOVERED, !covered);
         self.0.fetch_and(Self::TEST | Self::UNCOVERED, Ordering::SeqCst);
-    }
-
-    /// Adds one suspension of the application.
-    pub(crate) fn count_up(&self) {
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, |word| {
-            (word & Self::COUNT != Self::COUNT).then(|| word + 1)
-        });
-    }
-
-    /// Takes back one suspension of the application; without one nothing changes.
-    pub(crate) fn count_down(&self) {
-        let _ = self.0.fetch_update(Ordering::SeqCst, Ordering::Acquire, |word| {
-            (word & Self::COUNT != 0).then(|| word - 1)
-        });
-    }
-
-    pub(crate) fn count(&self) -> u16 {
-        (self.load() & Self::COUNT) as u16
     }
 }
 

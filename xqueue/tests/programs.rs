@@ -129,9 +129,7 @@ fn run(ops: &[Op], test: TestMode, limit: bool) {
     bed.domain.store_permission(permission);
     for queue in &bed.queues {
         queue.set_policy_run(true);
-        while queue.suspend_count() > 0 {
-            queue.resume(ResumeFlags::NONE);
-        }
+        queue.resume(ResumeFlags::NONE);
     }
     let queues = bed.queues.clone();
     within("every program ends", move || {

@@ -97,6 +97,22 @@ impl HintSpec {
         }
     }
 
+    /// Returns the accepted number that is nearest to a number, which may be the one that takes the hint back. `None` if the
+    /// hint has no numbers.
+    ///
+    /// ```
+    /// use protocol::hint::table::HintKind;
+    ///
+    /// let cap = HintKind::Cap.spec();
+    /// assert_eq!([30, 101, 0, -7].map(|number| cap.nearest(number)), [30, 100, 1, -1].map(Some));
+    /// ```
+    pub fn nearest(&self, number: i128) -> Option<i128> {
+        let Values::Number(range) = &self.values else { return None };
+        let within = number.clamp(*range.start(), *range.end());
+        let back = self.take_back.map(|(back, _)| back);
+        Some(back.filter(|back| number.abs_diff(*back) < number.abs_diff(within)).unwrap_or(within))
+    }
+
     /// Parses the value of the option.
     ///
     /// # Errors

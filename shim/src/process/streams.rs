@@ -102,7 +102,8 @@ impl Stream {
         self.set_level(PreemptLevel::from_number(auto.level.into()).unwrap_or_default());
         self.hint(|hints| *hints = if auto.enabled { auto.hints.queue } else { QueueHints::default() });
         if auto.enabled {
-            self.give_handle(process);
+            // It can have one only from another thread, and then keeps it.
+            let _ = self.give_handle(process);
         }
     }
 
@@ -158,15 +159,16 @@ impl Stream {
         queue.as_ref()
     }
 
-    /// Gives the stream an XQueue, by which schedulers control its queue; `None` if it has one already.
-    pub(crate) fn give_handle(&'static self, process: &'static Process) -> Option<u64> {
-        let queue = self.queue_in(process)?;
+    /// Gives the stream an XQueue, by which schedulers control its queue. `Err` has the handle of the one that it has already,
+    /// or 0 if its queue cannot be made.
+    pub(crate) fn give_handle(&'static self, process: &'static Process) -> Result<u64, u64> {
+        let queue = self.queue_in(process).ok_or(0u64)?;
         let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
-        self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire)?;
         queue.set_policy_limit(Some(Window::DEFAULT));
         queue.set_covered(true);
         process.scheduler.changed();
-        Some(handle)
+        Ok(handle)
     }
 
     /// Takes its XQueue away: the queue is never suspended from now on, and everything submitted is launched.
@@ -176,9 +178,7 @@ impl Stream {
         }
         self.hint(|hints| *hints = QueueHints::default());
         let Some(queue) = self.queue() else { return };
-        while queue.suspend_count() != 0 {
-            queue.resume(xqueue::ResumeFlags::NONE);
-        }
+        queue.resume(xqueue::ResumeFlags::NONE);
         queue.set_policy_run(true);
         queue.set_covered(false);
         process.scheduler.changed();

@@ -62,18 +62,20 @@ impl ResumeFlags {
 }
 
 impl XQueue {
-    /// Adds one suspension of the application; the queue runs again after as many resumptions.
+    /// Suspends the queue for the program. Suspensions do not count: one resumption ends them all.
     ///
-    /// The flags that wait do so first, holding nothing: a queue that is already suspended with work pending
-    /// keeps them waiting until another thread resumes it.
+    /// The flags that wait before the suspension do so holding nothing. They have no effect on a queue that is suspended
+    /// already, because what is pending there may complete only after a resumption.
     pub fn suspend(&self, flags: SuspendFlags) {
-        if flags.has(SuspendFlags::WAIT_ALL) {
-            self.wait_completed(self.core.tickets.bound());
+        if !self.is_suspended() {
+            if flags.has(SuspendFlags::WAIT_ALL) {
+                self.wait_completed(self.core.tickets.bound());
+            }
+            if flags.has(SuspendFlags::WAIT_IDLE) {
+                self.wait_until(|queue| !queue.is_ready());
+            }
         }
-        if flags.has(SuspendFlags::WAIT_IDLE) {
-            self.wait_until(|queue| !queue.is_ready());
-        }
-        self.state.permission.count_up();
+        self.state.permission.set(QueuePermission::PROGRAM, true);
         self.note_permission();
         if flags.has(SuspendFlags::SYNC_HW_QUEUE) {
             // A thread that takes the submit lock from here on sees the suspension.
@@ -82,12 +84,12 @@ impl XQueue {
         }
     }
 
-    /// Takes back one suspension of the application; without one only the flags have an effect.
+    /// Ends the suspension by the program. Without one only the flags have an effect.
     pub fn resume(&self, flags: ResumeFlags) {
         if flags == ResumeFlags::DROP_COMMANDS {
             self.drop_below.fetch_max(self.core.tickets.bound().0, Ordering::AcqRel);
         }
-        self.state.permission.count_down();
+        self.state.permission.set(QueuePermission::PROGRAM, false);
         self.note_permission();
         self.wake();
     }

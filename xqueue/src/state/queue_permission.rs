@@ -64,12 +64,12 @@ impl XQueue {
         accounting.note(!self.may_run());
     }
 
-    /// Returns the number of open suspensions of the application.
-    pub fn suspend_count(&self) -> u16 {
-        self.state.permission.count()
+    /// Returns true if the program suspends the queue.
+    pub fn is_suspended(&self) -> bool {
+        self.state.permission.has(QueuePermission::PROGRAM)
     }
 
-    /// Sets whether the local policy lets this queue run. Independent of the application's suspensions.
+    /// Sets whether the local policy lets this queue run. Independent of a suspension by the program.
     pub fn set_policy_run(&self, run: bool) {
         self.state.permission.set(QueuePermission::POLICY, !run);
         self.note_permission();
