@@ -103,12 +103,16 @@ fn a_run_from_a_pid_namespace_hears_of_its_programs() {
     assert_eq!(keeper.finish().code, 0);
 }
 
+/// Stops the supervisor and waits until each of its threads stands: until one of them has taken the signal, the others go on.
+const STOP: &str = "kill -STOP $GPU_SIM_PID
+    while grep -h ^State: /proc/$GPU_SIM_PID/task/*/status | grep -qv 'T (stopped)'; do :; done";
+
 /// The supervisor does not answer any more.
 #[test]
 fn a_stopped_supervisor_keeps_no_run_from_ending() {
     let gpu = Gpu::take();
     for (end, code) in [("exit 7", 7), ("kill -TERM $$", 128 + 15)] {
-        let run = shell(&gpu, &format!("\"$0\"; kill -STOP $GPU_SIM_PID; echo $GPU_SIM_PID; {end}")).finish();
+        let run = shell(&gpu, &format!("\"$0\"; {STOP}; echo $GPU_SIM_PID; {end}")).finish();
         let supervisor = run.stdout.lines().last().and_then(|line| line.parse().ok()).and_then(Pid::from_raw);
         // It would go on for ever otherwise.
         kill_process(supervisor.expect("the supervisor's id"), Signal::CONT).expect("it is only stopped");
@@ -120,12 +124,12 @@ fn a_stopped_supervisor_keeps_no_run_from_ending() {
 #[test]
 fn a_stopped_supervisor_owes_statistics_and_the_run_ends_all_the_same() {
     let gpu = Gpu::take();
-    let script = "kill -STOP $GPU_SIM_PID; echo $GPU_SIM_PID";
+    let script = format!("{STOP}; echo $GPU_SIM_PID");
     let mut run = gpu
         .run_executable(Path::new("/bin/sh"))
         .sim("--stats", "/dev/null")
         .arg("-c")
-        .arg(script)
+        .arg(&script)
         .limit(LIMIT)
         .start();
     let supervisor = run.line().parse().ok().and_then(Pid::from_raw).expect("the supervisor's id");
