@@ -4,10 +4,9 @@
 //! because each is a label in assembly that jumps to its function, so `version.map` alone gives them a
 //! version (docs/adr/0003).
 
+use crate::process::Process;
 use crate::process::streams::{self, Stream};
 use crate::process::this_process::PREEMPTION;
-use crate::process::{self, Process};
-use crate::startup;
 use agent::Decider;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipStreamNonBlocking, hipSuccess};
 use policies::registry;
@@ -18,14 +17,14 @@ use protocol::policy::PolicyKind;
 #[cfg(not(test))]
 use std::arch::global_asm;
 use std::ffi::{c_int, c_uint};
-use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags, XQueue};
+use xqueue::{LaunchConfig, OrderClass, ResumeFlags, SuspendFlags};
 
+mod access;
 mod commands;
 mod hints;
 mod kfd;
+
+use access::{handle_of, hardware_queue, process, put, queue, run};
 
 /// Exports each function under its name of the interface.
 macro_rules! exported {
@@ -84,50 +83,6 @@ exported! {
     XKfdStatus => kfd::status;
 }
 
-/// The next handle of a hardware queue; none is used twice.
-static NEXT_HARDWARE_QUEUE: AtomicU64 = AtomicU64::new(1);
-
-type Outcome = Result<(), XResult>;
-
-/// Runs the body of a function of the interface, as inside the runtime, after the library has started.
-/// Returns its result as a number.
-fn run(body: impl FnOnce() -> Outcome) -> c_int {
-    startup::started(XResult::ErrorNotSupported, body).err().unwrap_or(XResult::Success).number()
-}
-
-/// Returns the process, which the first call makes.
-fn process() -> Result<&'static Process, XResult> {
-    startup::start_queues().ok_or(XResult::ErrorHardware)
-}
-
-fn hardware_queue(handle: u64) -> Result<(&'static Process, &'static Stream), XResult> {
-    let process = process::get().ok_or(XResult::ErrorNotFound)?;
-    let stream = process.wrapped.lock().get(&handle).copied();
-    stream.map(|stream| (process, stream)).ok_or(XResult::ErrorNotFound)
-}
-
-fn queue(handle: u64) -> Result<(&'static Process, &'static Stream, Arc<XQueue>), XResult> {
-    let process = process::get().filter(|_| handle != 0).ok_or(XResult::ErrorNotFound)?;
-    let queued = process.queued.lock();
-    let stream = queued.iter().copied().find(|stream| stream.handle() == handle);
-    let queue = stream.and_then(|stream| Some((stream, stream.queue()?.clone())));
-    queue.map(|(stream, queue)| (process, stream, queue)).ok_or(XResult::ErrorNotFound)
-}
-
-/// Writes a result to the caller's place.
-///
-/// # Safety
-///
-/// `place` is null or valid.
-unsafe fn put<T>(place: *mut T, value: T) -> Outcome {
-    if place.is_null() {
-        return Err(XResult::ErrorInvalidValue);
-    }
-    // SAFETY: the place is not null, so it is valid.
-    unsafe { place.write(value) };
-    Ok(())
-}
-
 unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_int {
     run(|| {
         if hwq.is_null() {
@@ -140,17 +95,6 @@ unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_i
         };
         // SAFETY: the place is null or valid by the interface.
         unsafe { put(hwq, handle_of(process, known)) }
-    })
-}
-
-/// Returns the handle of a stream as a hardware queue, which the first call makes.
-fn handle_of(process: &'static Process, stream: &'static Stream) -> u64 {
-    let mut wrapped = process.wrapped.lock();
-    let same = |(_, other): &(&u64, &&'static Stream)| ptr::eq(**other, stream);
-    wrapped.iter().find(same).map(|(handle, _)| *handle).unwrap_or_else(|| {
-        let handle = NEXT_HARDWARE_QUEUE.fetch_add(1, Ordering::Relaxed);
-        wrapped.insert(handle, stream);
-        handle
     })
 }
 

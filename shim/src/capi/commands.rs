@@ -1,7 +1,8 @@
 //! Commands of the C interface: functions of the program that launch something on a hardware queue.
 
-use super::{handle_of, hardware_queue, process, put, queue, run};
+use super::access::{handle_of, hardware_queue, process, put, queue, run};
 use crate::hooks::turn;
+use crate::process;
 use crate::process::commands::{Callback, LaunchCallback, Place};
 use crate::thread::Thread;
 use hal_hip::command::HipCommand;

@@ -1,6 +1,6 @@
 //! Hints of the C interface. The table of hints ([`protocol::hint::table`]) defines the accepted numbers and the effect.
 
-use super::{Outcome, process, queue, run};
+use super::access::{Outcome, process, queue, run};
 use agent::now;
 use protocol::bounds::{Priority, Timeslice};
 use protocol::codes::XResult;
