@@ -148,16 +148,11 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
             return Err(XResult::ErrorNotSupported);
         }
         let (process, stream) = hardware_queue(hwq)?;
-        let handle = match stream.handle() {
-            0 => {
-                if !PREEMPTION.request(level) {
-                    return Err(XResult::ErrorNotSupported);
-                }
-                stream.give_handle(process)
-            }
-            handle => Err(handle),
-        };
-        let handle = match handle {
+        // The level of an XQueue that exists stays.
+        if stream.handle() == 0 && !PREEMPTION.request(level) {
+            return Err(XResult::ErrorNotSupported);
+        }
+        let handle = match stream.give_handle(process) {
             Ok(handle) => {
                 stream.set_level(level);
                 process.scheduler.changed();
@@ -174,7 +169,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
     })
 }
 
-/// Says that a stream has an XQueue already, whose level stays.
+/// Logs that a stream has an XQueue already, whose level stays.
 fn note_existing(handle: u64, level: PreemptLevel, wanted: PreemptLevel) {
     if level == wanted {
         tracing::debug!("XQueueCreate: the stream has XQueue {handle} already, which is returned");

@@ -70,7 +70,7 @@ static XQueueState state_of(XQueueHandle xq) {
   return state;
 }
 
-/* Numbers out of range count as the nearest ones; tests/policies.rs sees which. */
+/* The library accepts numbers out of range. tests/tests/interface.rs checks in its log which ones it uses instead. */
 static void hints(XQueueHandle xq) {
   for (Utilization util : {UTILIZATION_MIN, UTILIZATION_MAX, UTILIZATION_DEFAULT, UTILIZATION_MIN - 1, 150})
     FINE(XHintUtilization(xq, util));

@@ -14,7 +14,7 @@ fn run(folder: &str, name: &str, describe: impl FnOnce(tests::Run) -> tests::Run
 fn every_function_does_what_its_header_says() {
     let run = run("tests/interface", "c_interface", |run| run);
     run.expect_success();
-    // Each is said once, however often the function is called.
+    // The library logs each of these lines once, however often the program calls the function.
     for line in [
         "XHintPriority: 1000 is out of range; 255 is used instead",
         "XHintUtilization: -1 is out of range; 0 is used instead",

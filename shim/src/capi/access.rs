@@ -1,4 +1,4 @@
-//! What every function of the C interface does: it starts the library, finds objects by their handles, and writes results.
+//! Steps that the functions of the C interface share: start the library, find an object by its handle, write a result.
 
 use crate::process::streams::Stream;
 use crate::process::{self, Process};
