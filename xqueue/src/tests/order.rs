@@ -120,8 +120,8 @@ fn suspended_waiter_grants_no_inheritance() {
         let record = low.defer(1).expect("open");
         let suspending = meets(
             |queue| {
-                queue.suspend(SuspendFlags::NONE);
-                queue.resume(ResumeFlags::NONE);
+                queue.set_policy_run(false);
+                queue.set_policy_run(true);
             },
             &middle,
         );
