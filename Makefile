@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
 	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
-	example-manual example-gpreempt install uninstall dist test-dist test-service clean
+	example-manual example-gpreempt install uninstall dist test-dist test-service wheel test-python clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -144,6 +144,13 @@ test-dist: ## Install both on clean Debian 11, 12 and sid, run programs, remove 
 # `make test-service ARGS=--no-build`: with the package that `make dist` made before.
 test-service: deps ## Install the package on Debian 12 with systemd, run the server for all users with podman; 2 GB under ~/.cache; "N passed, N failed"
 	@scripts/test-service $(ARGS)
+
+wheel: ## Make target/dist/giveway-VERSION-py3-none-manylinux_2_28_x86_64.whl: the Python package with library and programs
+	@scripts/wheel
+
+# `make test-python ARGS="--source target/debug"`: the source tree with a debug build. ARGS=--no-build: with what `make dist` built before.
+test-python: deps ## Test the Python package from its wheel on the simulated GPU, and check its types; "N passed, N failed"
+	@scripts/test-python $(ARGS)
 
 example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so, and gpu-sim to run it on
 	cargo build --release --package shim --package gpu-sim

@@ -1,0 +1,63 @@
+"""The few functions of HIP that the tests need, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+
+NON_BLOCKING = 1
+DEVICE_TO_HOST = 2
+
+
+def _load() -> ctypes.CDLL:
+    for name in ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so.7", "libamdhip64.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    raise OSError("libamdhip64.so is not installed (make deps)")
+
+
+_hip = _load()
+
+
+def _check(name: str, *arguments: object) -> None:
+    code = getattr(_hip, name)(*arguments)
+    if code != 0:
+        raise RuntimeError(f"{name}: HIP reports error {code}")
+
+
+class Stream:
+    """A stream, as PyTorch's: with `cuda_stream`."""
+
+    def __init__(self) -> None:
+        place = ctypes.c_void_p()
+        _check("hipStreamCreateWithFlags", ctypes.byref(place), ctypes.c_uint(NON_BLOCKING))
+        self.cuda_stream = place.value or 0
+
+    def synchronize(self) -> None:
+        _check("hipStreamSynchronize", ctypes.c_void_p(self.cuda_stream))
+
+    def destroy(self) -> None:
+        _check("hipStreamDestroy", ctypes.c_void_p(self.cuda_stream))
+
+
+class Memory:
+    """Memory of the device."""
+
+    def __init__(self, size: int = 4096) -> None:
+        self.size = size
+        self.place = ctypes.c_void_p()
+        _check("hipMalloc", ctypes.byref(self.place), ctypes.c_size_t(size))
+
+    def fill(self, value: int, stream: int) -> None:
+        """Submits a fill, and waits for nothing."""
+        _check("hipMemsetAsync", self.place, ctypes.c_int(value), ctypes.c_size_t(self.size), ctypes.c_void_p(stream))
+
+    def bytes(self) -> bytes:
+        content = ctypes.create_string_buffer(self.size)
+        _check("hipMemcpy", content, self.place, ctypes.c_size_t(self.size), ctypes.c_int(DEVICE_TO_HOST))
+        return content.raw
+
+
+def synchronize() -> None:
+    _check("hipDeviceSynchronize")
