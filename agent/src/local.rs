@@ -6,7 +6,7 @@
 //! when the lease expires.
 
 use crate::clock::{activity, now};
-use crate::shared::Shared;
+use crate::shared::{SETTLE, Shared};
 use policies::Engine;
 use policies::registry::Row;
 use protocol::bounds::Priority;
@@ -29,6 +29,7 @@ pub(crate) fn run(domain: &'static Domain, shared: &Shared, row: &'static Row, e
         engine.set_starvation_limit(config.starvation());
     }
     loop {
+        let hints_end = shared.preemption.host().settle_hints();
         let state = shared.state.lock();
         let seen = state.changes;
         if state.epoch != epoch {
@@ -45,7 +46,7 @@ pub(crate) fn run(domain: &'static Domain, shared: &Shared, row: &'static Row, e
         if state.changes != seen {
             continue;
         }
-        match wake {
+        match wake.into_iter().chain(hints_end.then_some(SETTLE)).min() {
             None => shared.changed.wait(&mut state),
             Some(wait) => drop(shared.changed.wait_for(&mut state, wait)),
         }

@@ -25,7 +25,7 @@ use crate::host::Host;
 use crate::link::ServerLink;
 use crate::pages::Pages;
 use crate::process_name;
-use crate::shared::Shared;
+use crate::shared::{SETTLE, Shared};
 use connection::{Failure, Welcome};
 use incoming::Incoming;
 use listener::{Listener, PROGRESS};
@@ -33,7 +33,7 @@ use protocol::codes::PreemptLevel;
 use protocol::cost::{ACCEPTS_COSTS, CostKey, EvictCost};
 use protocol::hint::ProcessHints;
 use protocol::message::ToServer;
-use protocol::page::{EVENT_PROGRESS, LEASE, ServerPage, TAKES_TRACES};
+use protocol::page::{EVENT_PROGRESS, LEASE, ServerPage, TAKES_CONFIGURATION, TAKES_TRACES};
 use protocol::socket;
 use protocol::time::Time;
 use seccomp::Filters;
@@ -225,7 +225,7 @@ impl Client {
             .attach(server_page.as_fd(), client_page.as_fd())
             .and_then(|()| shared.link.server.attach(&eventfd))
             .map(|()| shared.link.set_clock_offset(connection::clock_difference(offset)));
-        pages.header().takes.store(TAKES_TRACES, Ordering::SeqCst);
+        pages.header().takes.store(TAKES_TRACES | TAKES_CONFIGURATION, Ordering::SeqCst);
         self.incoming = Incoming::new(connection::clock_difference(offset));
         drop((server_page, client_page, eventfd));
         self.slots.forget_announcements();
@@ -271,6 +271,7 @@ impl Client {
         let mut seen = None;
         let mut costs_unmeasured = true;
         loop {
+            let hints_end = self.host().settle_hints();
             let changes = shared.state.lock().changes;
             if seen != Some(changes) {
                 self.report_changes(pages, &mut unsent);
@@ -302,6 +303,9 @@ impl Client {
                 self.incoming.names.add(&link.tracer, host);
                 pause = pause.min(names::INTERVAL);
             }
+            if hints_end {
+                pause = pause.min(SETTLE);
+            }
             let left = link.lease_left(page);
             if left.is_zero() || listener.has_expired() {
                 return Err(End::Lost("it has not renewed its lease".to_owned()));
@@ -311,7 +315,8 @@ impl Client {
             }
             let number = connection::number(socket)?;
             if wait(Some((number, !unsent.is_empty())), link, left.min(pause)) {
-                self.incoming.read(socket, self.domain, link)?;
+                let host = self.host();
+                self.incoming.read(socket, self.domain, link, host)?;
             }
         }
     }

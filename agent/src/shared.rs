@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 use xqueue::{Done, Observer, QueueId, Traced};
 
+/// The interval in which the agent looks whether the hints of ended parts still count, on a queue that does not turn idle.
+pub(crate) const SETTLE: Duration = Duration::from_millis(5);
+
 /// The decider on which queues run.
 #[derive(Debug, Clone, Copy, Default)]
 pub enum Decider {
@@ -156,6 +159,9 @@ impl Observer for Shared {
 
     fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done) {
         self.trace(queue, TraceKind::Idle, time_of(since).0);
+        if self.mode.is_global() && self.preemption.host().has_ended_hints() {
+            self.link.agent.notify();
+        }
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), done)) }
     }

@@ -2,7 +2,9 @@
  * interface.
  *
  * A number out of range counts as the nearest one in range, and the log says so once for each function. A priority below
- * PRIORITY_NO_EXECUTE counts as PRIORITY_MIN. */
+ * PRIORITY_NO_EXECUTE counts as PRIORITY_MIN.
+ *
+ * Each function with an XQueueHandle also takes XQUEUE_OF_NEW_STREAMS, unless it says otherwise. */
 #ifndef XSCHED_HINT_H
 #define XSCHED_HINT_H
 
@@ -13,6 +15,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/** In place of an XQueue: the XQueues of the streams that the calling thread creates from now on. The hints for them override
+ * those of the environment. They count for XQueues that exist automatically (XSCHED_AUTO_XQUEUE) and for those by
+ * XQueueCreate on such a stream. Taking a hint back makes that of the environment count again. giveway's own. */
+#define XQUEUE_OF_NEW_STREAMS UINT64_MAX
 
 /** Selects the scheduler of this process in place of the one that the environment named. Suspensions by the
  * previous scheduler end, those by XQueueSuspend stay.
@@ -102,6 +109,46 @@ typedef enum {
  * kXSchedErrorInvalidValue: a value is not in its enumeration.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XHintClass(XQueueHandle xq, XQueueClass cls);
+
+/** Sets the latency target of an XQueue's work: the class kQueueClassLatencyCritical, and a deadline of us microseconds after
+ * the XQueue becomes ready. The same as XHintClass and XHintDeadline. giveway's own.
+ *
+ * us: 0 or more (0 counts as 1); NO_DEADLINE takes class and deadline back.
+ *
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintSlo(XQueueHandle xq, Deadline us);
+
+/** Hints for a part of a program: XHintBegin. */
+typedef struct {
+  /** As in XHintPriority, or XHINT_KEEP. */
+  Priority priority;
+  /** As in XHintClass; kQueueClassNone keeps the class of the XQueue. */
+  XQueueClass cls;
+  /** As in XHintDeadline; NO_DEADLINE keeps the deadline of the XQueue. */
+  Deadline deadline;
+} XHintSet;
+
+/** In XHintSet: the priority of the XQueue stays. */
+#define XHINT_KEEP INT32_MIN
+
+/** Begins a part of the program in which an XQueue has other hints, and writes the number of the part to *scope. The hints
+ * count from now on until XHintEnd, and after it until everything that was submitted to the XQueue before XHintEnd has
+ * completed. So they cover asynchronous work as well.
+ *
+ * Several threads can have parts on one XQueue, which may overlap in any way. While there are any, the XQueue has the highest
+ * priority of all parts, the most urgent class, and the earliest deadline. The functions above change the hints that the
+ * XQueue has without parts. giveway's own.
+ *
+ * xq: an XQueue, and not XQUEUE_OF_NEW_STREAMS.
+ *
+ * kXSchedErrorInvalidValue: hints or scope is null, or hints->cls is not in its enumeration.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XHintBegin(XQueueHandle xq, const XHintSet *hints, uint64_t *scope);
+
+/** Ends a part of the program: see XHintBegin. It waits for nothing.
+ *
+ * kXSchedErrorNotFound: there is no such XQueue, or the part has ended. */
+XResult XHintEnd(XQueueHandle xq, uint64_t scope);
 
 /** Sets the job that this process belongs to, for GANG: the processes of one job run together or not at all.
  * giveway's own.

@@ -3,6 +3,7 @@
 #ifndef XSCHED_TYPES_H
 #define XSCHED_TYPES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* ---- Handles ----------------------------------------------------------------------------------------------------

@@ -10,6 +10,8 @@
 #ifndef XSCHED_XQUEUE_H
 #define XSCHED_XQUEUE_H
 
+#include <stddef.h>
+
 #include "xsched/types.h"
 
 #ifdef __cplusplus
@@ -45,12 +47,12 @@ XResult XQueueGet(XQueueHandle *xq, HwQueueHandle hwq);
 
 /** Chooses how deep a suspension of this XQueue reaches, from the next one on; for levels above 1 see XQueueCreate.
  *
- * level: a number of XPreemptLevel.
+ * level: kPreemptLevelBlock, kPreemptLevelDeactivate or kPreemptLevelInterrupt.
  *
  * kXSchedErrorInvalidValue: level is not 1, 2 or 3.
  * kXSchedErrorNotFound: there is no such XQueue.
  * kXSchedErrorNotSupported: it is known that only level 1 can be in force here; the one that was asked for before stays. */
-XResult XQueueSetPreemptLevel(XQueueHandle xq, int64_t level);
+XResult XQueueSetPreemptLevel(XQueueHandle xq, XPreemptLevel level);
 
 /** Chooses how much of this XQueue may be in flight, from the next launch on.
  *
@@ -118,6 +120,47 @@ XResult XQueueResume(XQueueHandle xq, int64_t flags);
  * kXSchedErrorInvalidValue: count is null.
  * kXSchedErrorNotFound: there is no such XQueue. */
 XResult XQueueProfileHwCommandCount(XQueueHandle xq, int64_t *count);
+
+/** What an XQueue has done, and how it is configured: XQueueStats. */
+typedef struct {
+  /** Commands since the XQueue was made or its stream was first used: launched by the submitting thread, and kept for later. */
+  uint64_t direct, deferred;
+  /** Commands that are not launched yet. */
+  uint64_t pending;
+  /** Commands that were launched, and of these those that are not known to have completed. */
+  uint64_t launched, in_flight;
+  /** How often the XQueue was suspended, by anybody, and for how many nanoseconds in all. */
+  uint64_t suspensions, suspended_ns;
+  /** Device time of completed commands in nanoseconds, as far as their times are known: an upper bound. */
+  uint64_t device_ns;
+  /** The largest number of commands in flight, and the batch size, as in XQueueSetLaunchConfig; 0 while the XQueue adapts. */
+  int64_t threshold, batch_size;
+  /** The priority that is in force, with parts (XHintBegin). */
+  Priority priority;
+  /** The requested level: a number of XPreemptLevel. */
+  int32_t level;
+  /** As XQueueQuery says: a number of XQueueState. */
+  int32_t state;
+  /** 1 if its commands may be launched now, 0 if it is suspended. */
+  int32_t running;
+} XQueueStatistics;
+
+/** Writes what an XQueue has done to *stats. The numbers are read one after the other while the XQueue may go on.
+ * giveway's own.
+ *
+ * size: sizeof(XQueueStatistics) as the program was compiled. A later version of the library has more fields at the end.
+ *
+ * kXSchedErrorInvalidValue: stats is null, or size is not one that a version of the library has had.
+ * kXSchedErrorNotFound: there is no such XQueue. */
+XResult XQueueStats(XQueueHandle xq, XQueueStatistics *stats, size_t size);
+
+/** Writes the handles of the XQueues of this process. giveway's own.
+ *
+ * queues: place for *count of them; may be null if *count is 0.
+ * count: in, how many fit; out, how many there are, which may be more.
+ *
+ * kXSchedErrorInvalidValue: count is null, or queues is null and *count is not 0. */
+XResult XQueueList(XQueueHandle *queues, size_t *count);
 
 /** Forgets a hardware queue without an XQueue: call XQueueDestroy first. The stream that it wraps stays.
  *

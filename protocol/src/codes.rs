@@ -244,6 +244,43 @@ pub mod resume_flag {
     pub const DROP_COMMANDS: i64 = 1;
 }
 
+/// In place of the handle of an XQueue: the streams that the calling thread creates (`XQUEUE_OF_NEW_STREAMS`).
+pub const OF_NEW_STREAMS: u64 = u64::MAX;
+/// In [`HintSet`]: the priority stays (`XHINT_KEEP`).
+pub const KEEP_PRIORITY: i32 = i32::MIN;
+
+/// The hints of a part of a program (`XHintSet`). The header describes the fields.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the header describes the fields")]
+pub struct HintSet {
+    pub priority: i32,
+    pub class: i32,
+    pub deadline: i64,
+}
+
+/// What an XQueue has done (`XQueueStatistics`). A later version has more fields at the end, and accepts this size as well.
+/// The header describes the fields.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the header describes the fields")]
+pub struct QueueStatistics {
+    pub direct: u64,
+    pub deferred: u64,
+    pub pending: u64,
+    pub launched: u64,
+    pub in_flight: u64,
+    pub suspensions: u64,
+    pub suspended_ns: u64,
+    pub device_ns: u64,
+    pub threshold: i64,
+    pub batch_size: i64,
+    pub priority: i32,
+    pub level: i32,
+    pub state: i32,
+    pub running: i32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

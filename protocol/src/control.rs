@@ -21,6 +21,7 @@ use crate::totals::{QueueTimes, Totals};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroU32;
 
 /// A request of a user.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +50,13 @@ pub enum Request {
         of: Target,
         /// The updates.
         said: Vec<HintUpdate>,
+    },
+    /// Changes settings of queues. Answered by [`Reply::Done`] when the settings are on their way to the programs.
+    Configure {
+        /// The target; a process without a queue means all of its queues.
+        of: Target,
+        /// The settings.
+        settings: QueueSettings,
     },
     /// Reads the configuration file again. Answered by [`Reply::Done`].
     Reload,
@@ -108,6 +116,18 @@ pub struct TracedProgram {
     pub name: String,
     /// Why it writes no trace, for users; then no file comes with the reply.
     pub missing: Option<String>,
+}
+
+/// Settings of a queue. What is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueueSettings {
+    /// The requested preemption level, 1 to 3.
+    pub level: Option<u8>,
+    /// The most commands in flight, from 1 on.
+    pub threshold: Option<NonZeroU32>,
+    /// Commands from one marker to the next, from 1 on. One above the threshold counts as the threshold.
+    pub batch_size: Option<NonZeroU32>,
 }
 
 /// The target of a hint.

@@ -30,8 +30,10 @@ ids! {
     /// A connection of the server, counted from 1 and never reused. It identifies a gang (a process on all
     /// its devices), whereas process ids are reused and differ between pid namespaces.
     ClientId(u64);
-    /// An XQueue in its process, counted from 1 and never reused. The C interface's `XQueueHandle` is this
-    /// number; 0 is no queue.
+    /// An XQueue. The C interface's `XQueueHandle` is this number; 0 is no queue. It is the number of its process times
+    /// [`QueueId::PER_PROCESS`], plus its number within the process, counted from 1. The number of a process is its process
+    /// id in the initial pid namespace; elsewhere it is above all of these and random, so that a queue's number is unique on
+    /// the machine. Displayed as the number within the process. Libraries before 0.1.0 sent only that.
     QueueId(u64);
     /// A device: its KFD `gpu_id`, which is the same in every process, unlike the HIP index. Where the
     /// driver's topology does not provide one, the library derives an id from the device's PCI address
@@ -39,7 +41,28 @@ ids! {
     DeviceId(u32);
 }
 
-numbers! { Pid ClientId QueueId }
+numbers! { Pid ClientId }
+
+impl QueueId {
+    /// The number of queues that a process can number before it needs another number.
+    pub const PER_PROCESS: u64 = 1_000_000;
+
+    /// Returns the number within the process.
+    pub fn within_process(self) -> u64 {
+        self.0 % Self::PER_PROCESS
+    }
+
+    /// Returns true if a user who types this number means the queue: its whole number, or the one within its process.
+    pub fn is_meant_by(self, typed: Self) -> bool {
+        self == typed || self.within_process() == typed.0
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.within_process().fmt(f)
+    }
+}
 
 impl DeviceId {
     /// The bit that marks a derived id. Below it are 15 bits of the PCI domain, 8 of the bus, 5 of the
@@ -97,6 +120,18 @@ impl FromStr for DeviceId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn queue_is_named_by_its_whole_number_or_within_its_process() {
+        let queue = QueueId(4242 * QueueId::PER_PROCESS + 7);
+        assert_eq!((queue.to_string().as_str(), queue.within_process()), ("7", 7));
+        for (typed, meant) in
+            [(7, true), (4_242_000_007, true), (8, false), (4_243_000_007, false), (0, false)]
+        {
+            assert_eq!(queue.is_meant_by(QueueId(typed)), meant, "{typed}");
+        }
+        assert!(QueueId(7).is_meant_by(QueueId(7)), "of an older library");
+    }
 
     #[test]
     fn device_id_is_shown_and_parsed_as_number_or_address() {

@@ -8,8 +8,8 @@
 //! The client sends [`ToServer::Hello`]. The server answers with [`ToClient::Welcome`] and three descriptors
 //! beside the frame's first byte (`SCM_RIGHTS`): the server's page to read, the client's page to write, and
 //! an eventfd that wakes the server. Or it answers with [`ToClient::Refused`], and closes. From then on only
-//! the client sends, until one of them closes. The exception are [`ToClient::Trace`] and [`ToClient::TraceEnd`], for a
-//! client that has said on its page that it takes them.
+//! the client sends, until one of them closes. The exceptions are [`ToClient::Trace`], [`ToClient::TraceEnd`] and
+//! [`ToClient::Configure`], for a client that has said on its page that it takes them.
 
 use crate::bounds::{Cap, Priority, Timeslice, Utilization};
 use crate::codes::PreemptLevel;
@@ -156,6 +156,17 @@ messages! {
         0x103 Trace {}
         /// The client stops writing events, because nobody records any more. Follows a [`ToClient::Trace`].
         0x104 TraceEnd {}
+        /// A queue gets other settings, as a person wants. Only for a client that takes it
+        /// ([`crate::page::TAKES_CONFIGURATION`]).
+        0x105 Configure {
+            queue: QueueId,
+            /// The requested preemption level; 0 keeps the present one.
+            level: i32,
+            /// The most commands in flight; 0 keeps the present number.
+            threshold: u32,
+            /// Commands from one marker to the next; 0 keeps the present number.
+            batch_size: u32,
+        }
     }
 }
 

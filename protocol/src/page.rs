@@ -50,6 +50,8 @@ pub const EVENT_PROGRESS: u32 = 4;
 
 /// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Trace`].
 pub const TAKES_TRACES: u32 = 1;
+/// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Configure`].
+pub const TAKES_CONFIGURATION: u32 = 2;
 
 /// The page that the server writes and the client reads.
 #[derive(Debug)]
@@ -89,7 +91,7 @@ pub struct ClientHeader {
     pub slow: [AtomicU32; SlowPath::ALL.len()],
     /// Origin of the times in `holds` ([`crate::cost::CostOrigin::number`]).
     pub cost_origin: AtomicU32,
-    /// Messages that the client takes: [`TAKES_TRACES`]. An older client leaves it zero.
+    /// Messages that the client takes: [`TAKES_TRACES`], [`TAKES_CONFIGURATION`]. An older client leaves it zero.
     pub takes: AtomicU32,
     /// Statistics of evictions.
     pub holds: EvictCounters,

@@ -3,8 +3,8 @@
 
 use protocol::bounds::{Priority, Timeslice, Utilization};
 use protocol::codes::{
-    KfdQueue, KfdQueueState, KfdQueueType, KfdResult, PreemptLevel, QueueClass, QueueState, XResult,
-    create_flag, resume_flag, suspend_flag,
+    HintSet, KEEP_PRIORITY, KfdQueue, KfdQueueState, KfdQueueType, KfdResult, OF_NEW_STREAMS, PreemptLevel,
+    QueueClass, QueueState, QueueStatistics, XResult, create_flag, resume_flag, suspend_flag,
 };
 use protocol::config::SchedulerKind;
 use protocol::hint::table::HINTS;
@@ -31,7 +31,10 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("XQueueCreate", "XQueueHandle *, HwQueueHandle, int64_t, int64_t"),
     ("XQueueDestroy", "XQueueHandle"),
     ("XQueueGet", "XQueueHandle *, HwQueueHandle"),
-    ("XQueueSetPreemptLevel", "XQueueHandle, int64_t"),
+    ("XQueueGetForStream", "XQueueHandle *, struct ihipStream_t *"),
+    ("XQueueStats", "XQueueHandle, XQueueStatistics *, size_t"),
+    ("XQueueList", "XQueueHandle *, size_t *"),
+    ("XQueueSetPreemptLevel", "XQueueHandle, XPreemptLevel"),
     ("XQueueSetLaunchConfig", "XQueueHandle, int64_t, int64_t"),
     ("XQueueSubmit", "XQueueHandle, HwCommandHandle"),
     ("XQueueWait", "XQueueHandle, HwCommandHandle"),
@@ -46,6 +49,9 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("HwQueueDestroy", "HwQueueHandle"),
     ("HwQueueSynchronize", "HwQueueHandle"),
     ("XHintSetScheduler", "XSchedulerType, XPolicyType"),
+    ("XHintSlo", "XQueueHandle, Deadline"),
+    ("XHintBegin", "XQueueHandle, const XHintSet *, uint64_t *"),
+    ("XHintEnd", "XQueueHandle, uint64_t"),
     ("HipQueueCreate", "HwQueueHandle *, struct ihipStream_t *"),
     ("XKfdOpen", "XKfdSession *, int32_t"),
     ("XKfdClose", "XKfdSession"),
@@ -127,6 +133,7 @@ fn constants() -> Vec<(String, i128)> {
         ("TIMESLICE_MAX", Timeslice::MAX.into()),
         ("NO_LAXITY", -1),
         ("NO_DEADLINE", -1),
+        ("XHINT_KEEP", KEEP_PRIORITY.into()),
         ("kPreemptLevelUnknown", 0),
         ("kPreemptLevelMax", 4),
         ("kQueueFeatureNone", 0),
@@ -179,7 +186,11 @@ fn constants() -> Vec<(String, i128)> {
     all.extend(SchedulerKind::ALL.iter().map(|value| (value.c_name(), value.number().into())));
     all.extend(PolicyKind::ALL.iter().map(|value| (value.long_name(), value.number().into())));
     let unlimited = ("TIMESLICE_UNLIMITED".to_owned(), u64::MAX.into());
-    all.into_iter().map(|(name, number)| (name.to_owned(), number.into())).chain([unlimited]).collect()
+    let of_new_streams = ("XQUEUE_OF_NEW_STREAMS".to_owned(), OF_NEW_STREAMS.into());
+    all.into_iter()
+        .map(|(name, number)| (name.to_owned(), number.into()))
+        .chain([unlimited, of_new_streams])
+        .collect()
 }
 
 /// Returns the words of a header outside its comments.
@@ -194,10 +205,35 @@ fn words(header: &str) -> Vec<String> {
         .collect()
 }
 
+/// Compares the layout of a structure of the header `from` with the library's.
+fn compare_layout(from: &str, structure: &str, places: &[(&str, usize)], size: usize) {
+    let mut program = format!("#include <stddef.h>\n#include <{from}>\n");
+    for (name, offset) in places {
+        writeln!(program, "extern char at_{name}[offsetof({structure}, {name}) == {offset} ? 1 : -1];")
+            .expect("a String takes all");
+    }
+    writeln!(program, "extern char size[sizeof({structure}) == {size} ? 1 : -1];")
+        .expect("a String takes all");
+    in_both(structure, &program);
+}
+
 #[test]
-fn hardware_queue_has_the_layout_of_the_header() {
-    let mut program = String::from("#include <stddef.h>\n#include <xsched/kfd.h>\n");
-    let places = [
+fn structures_have_the_layout_of_the_headers() {
+    let hints = [
+        ("priority", offset_of!(HintSet, priority)),
+        ("cls", offset_of!(HintSet, class)),
+        ("deadline", offset_of!(HintSet, deadline)),
+    ];
+    compare_layout("xsched/hint.h", "XHintSet", &hints, size_of::<HintSet>());
+    macro_rules! at {
+        ($($field:ident)*) => { [$((stringify!($field), offset_of!(QueueStatistics, $field))),*] };
+    }
+    let statistics = at! {
+        direct deferred pending launched in_flight suspensions suspended_ns device_ns threshold batch_size priority level
+        state running
+    };
+    compare_layout("xsched/xqueue.h", "XQueueStatistics", &statistics, size_of::<QueueStatistics>());
+    let queue = [
         ("queue_id", offset_of!(KfdQueue, queue_id)),
         ("gpu_id", offset_of!(KfdQueue, gpu_id)),
         ("type", offset_of!(KfdQueue, kind)),
@@ -207,13 +243,7 @@ fn hardware_queue_has_the_layout_of_the_header() {
         ("write_pointer_address", offset_of!(KfdQueue, write_pointer_address)),
         ("read_pointer_address", offset_of!(KfdQueue, read_pointer_address)),
     ];
-    for (name, offset) in places {
-        writeln!(program, "extern char at_{name}[offsetof(XKfdQueue, {name}) == {offset} ? 1 : -1];")
-            .expect("a String takes all");
-    }
-    writeln!(program, "extern char size[sizeof(XKfdQueue) == {} ? 1 : -1];", size_of::<KfdQueue>())
-        .expect("a String takes all");
-    in_both("the structure", &program);
+    compare_layout("xsched/kfd.h", "XKfdQueue", &queue, size_of::<KfdQueue>());
 }
 
 #[test]
@@ -255,7 +285,7 @@ fn constants_have_the_numbers_of_the_library() {
         .iter()
         .flat_map(|header| words(header))
         .filter(|word| {
-            let constant = ["PRIORITY_", "UTILIZATION_", "TIMESLICE_", "NO_"];
+            let constant = ["PRIORITY_", "UTILIZATION_", "TIMESLICE_", "NO_", "XHINT_", "XQUEUE_"];
             let enumerator =
                 word.starts_with('k') && word.chars().nth(1).is_some_and(|c| c.is_ascii_uppercase());
             enumerator || constant.iter().any(|prefix| word.starts_with(prefix))

@@ -23,6 +23,7 @@ mod access;
 mod commands;
 mod hints;
 mod kfd;
+mod observe;
 
 use access::{handle_of, hardware_queue, process, put, queue, run};
 
@@ -57,6 +58,9 @@ exported! {
     XQueueResume => queue_resume;
     XQueueWaitAll => queue_wait_all;
     XQueueQuery => queue_query;
+    XQueueGetForStream => observe::get_for_stream;
+    XQueueStats => observe::statistics;
+    XQueueList => observe::list;
     XQueueSubmit => commands::submit;
     XQueueWait => commands::wait;
     XQueueProfileHwCommandCount => commands::count;
@@ -74,6 +78,9 @@ exported! {
     XHintPreemptible => hints::of_queue::<{ HintKind::Preemptible as usize }, i32>;
     XHintJob => hints::of_process::<{ HintKind::Job as usize }, u64>;
     XHintClass => hints::of_queue::<{ HintKind::Class as usize }, i32>;
+    XHintSlo => hints::slo;
+    XHintBegin => hints::begin;
+    XHintEnd => hints::end;
     XHintCap => hints::of_process::<{ HintKind::Cap as usize }, i32>;
     XKfdOpen => kfd::open;
     XKfdClose => kfd::close;
@@ -88,14 +95,20 @@ unsafe extern "C" fn hip_queue_create(hwq: *mut u64, stream: hipStream_t) -> c_i
         if hwq.is_null() {
             return Err(XResult::ErrorInvalidValue);
         }
-        let process = process()?;
-        let known = match process.stream(stream, false).1 {
-            Some(known) => known,
-            None => adopt(process, stream)?,
-        };
+        let (process, stream) = stream_of(stream)?;
         // SAFETY: the place is null or valid by the interface.
-        unsafe { put(hwq, handle_of(process, known)) }
+        unsafe { put(hwq, handle_of(process, stream)) }
     })
+}
+
+/// Returns what is known of a stream of the program.
+fn stream_of(stream: hipStream_t) -> Result<(&'static Process, &'static Stream), XResult> {
+    let process = process()?;
+    let known = match process.stream(stream, false).1 {
+        Some(known) => known,
+        None => adopt(process, stream)?,
+    };
+    Ok((process, known))
 }
 
 /// Notes a stream that was made before the library has started.
@@ -196,20 +209,14 @@ unsafe extern "C" fn queue_get(xq: *mut u64, hwq: u64) -> c_int {
             return Err(XResult::ErrorInvalidValue);
         }
         let (process, stream) = hardware_queue(hwq)?;
-        if process.base.config().auto.enabled {
-            let _ = stream.queue_in(process);
-        }
-        match stream.handle() {
-            0 => Err(XResult::ErrorNotFound),
-            // SAFETY: the place is null or valid by the interface.
-            handle => unsafe { put(xq, handle) },
-        }
+        // SAFETY: the place is null or valid by the interface.
+        unsafe { put(xq, observe::handle_of_stream(process, stream)?) }
     })
 }
 
-unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: i64) -> c_int {
+unsafe extern "C" fn queue_set_preempt_level(xq: u64, level: c_int) -> c_int {
     run(|| {
-        let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
+        let level = PreemptLevel::from_number(level.into()).ok_or(XResult::ErrorInvalidValue)?;
         let (process, stream, _) = queue(xq)?;
         if !PREEMPTION.request(level) {
             return Err(XResult::ErrorNotSupported);

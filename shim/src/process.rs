@@ -12,11 +12,13 @@ pub(crate) mod devices;
 pub(crate) mod events;
 mod functions;
 pub(crate) mod graphs;
+mod handles;
 pub(crate) mod lost;
 pub(crate) mod occupancy;
 pub(crate) mod past;
 pub(crate) mod pools;
 pub(crate) mod slow_path;
+pub(crate) mod stream_hints;
 pub(crate) mod streams;
 pub(crate) mod subject;
 pub(crate) mod this_process;
@@ -36,6 +38,7 @@ use hal_hip::kernels::Kernels;
 use hal_hip::map::HandleMap;
 use hal_hip::queue::{HipDevice, HipQueue};
 use hal_hip::real::RuntimeFunctions;
+use handles::Handles;
 use host::thread_qos;
 use parking_lot::{Mutex, RwLockWriteGuard};
 use pools::Pools;
@@ -44,7 +47,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::fmt;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use streams::Stream;
@@ -84,6 +87,8 @@ pub(crate) struct Process {
     pub(crate) devices: Devices,
     pub(crate) architectures: Architectures,
     pub(crate) defaults: Vec<&'static Stream>,
+    /// The handles of XQueues.
+    pub(crate) handles: Handles,
     /// The streams that have a queue.
     pub(crate) queued: Mutex<Vec<&'static Stream>>,
     /// The hardware queues that the program has made, by their handles.
@@ -91,6 +96,8 @@ pub(crate) struct Process {
     /// The commands that the program has made.
     pub(crate) commands: Mutex<Commands>,
     pub(crate) captures: Captures,
+    /// The number of parts with hints that have ended and still count, at most (`stream_hints`).
+    pub(crate) ended_parts: AtomicU32,
     /// The number of queues made or reused.
     pub(crate) made: AtomicUsize,
 }
@@ -258,10 +265,12 @@ impl Process {
             devices: functions::devices(real),
             architectures,
             defaults,
+            handles: Handles::new(),
             queued: Mutex::new(Vec::new()),
             wrapped: Mutex::new(HashMap::new()),
             commands: Mutex::default(),
             captures: Captures::default(),
+            ended_parts: AtomicU32::new(0),
             made: AtomicUsize::new(0),
         }
     }

@@ -68,11 +68,15 @@ fn hints_are_shown_and_policies_change_who_runs() {
         assert!((3_000..=3_600).contains(&(ahead / 1_000_000_000)), "{ahead} ns, by the server's clock");
     }
 
-    // A hint from outside: the first one waits, and why is said in a sentence.
+    // A hint from outside, to a queue by its number, which no other program has: the first one waits, and why is said in a
+    // sentence.
     let pids: Vec<String> = clients.iter().map(|client| client["pid"].to_string()).collect();
-    xcli(&daemon, &["hint", "--pid", &pids[1], "-p", "10"]);
+    let queues = [0, 1].map(|place: usize| clients[place]["queues"][0]["queue"].as_u64().expect("a number"));
+    assert_ne!(queues[0], queues[1]);
+    xcli(&daemon, &["hint", "-x", &queues[1].to_string(), "-p", "10"]);
     until("the first one is suspended", || (may_run(&daemon) == [false, true]).then_some(()));
-    let queue = &clients[1]["queues"][0]["queue"];
+    // Beside a process, a queue is shown by its number there.
+    let queue = queues[1] % 1_000_000;
     let why = format!("queue {queue} of pid {} has priority 10 > 0", pids[1]);
     let sentence = format!(" ms: {why}\n");
     // Either may be idle at a moment: the first one is suspended once its next command is held back.
@@ -107,4 +111,56 @@ fn hints_are_shown_and_policies_change_who_runs() {
     for program in programs {
         program.finish().expect_success();
     }
+}
+
+/// The work of a part has its hints at the server as long as it lasts, and no longer, without another call of the program.
+#[test]
+fn hints_of_a_part_end_with_its_work() {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[]);
+    let program = linked_program("tests/interface", "parts").unwrap_or_else(|reason| panic!("{reason}"));
+    for then in ["idle", "busy"] {
+        let env = vec![("XSCHED_SOCKET".to_owned(), daemon.socket().display().to_string())];
+        let run = gpu.shared_executable(&program).arg("--server").arg(then).mode(Mode::Shimmed { env });
+        let mut running = run.start();
+        assert_eq!(running.line(), "kept");
+        let queue =
+            || -> Option<Value> { Some(daemon.clients().first()?["queues"].as_array()?.first()?.clone()) };
+        let hints = |priority: i64, class: Value, deadline: Value| {
+            let queue = queue()?;
+            let hints = &queue["hints"];
+            let found = (queue["priority"].as_i64(), &hints["class"], &hints["deadline_us"]);
+            (found == (Some(priority), &class, &deadline)).then_some(())
+        };
+        until("the hints of the part are there", || hints(25, json!("LatencyCritical"), json!(700)));
+        assert!(hints(25, json!("LatencyCritical"), json!(700)).is_some(), "the work is kept");
+        running.tell("g");
+        until("they end with the work", || hints(1, Value::Null, Value::Null));
+        running.finish().expect_success();
+        until("the program is gone", || daemon.clients().is_empty().then_some(()));
+    }
+}
+
+/// `xcli config -x` reaches the program, which sees its queue's new level and window.
+#[test]
+fn level_and_window_of_a_queue_are_changed_from_outside() {
+    let gpu = Gpu::take();
+    let daemon = Daemon::start(&[]);
+    let program = linked_program("tests/interface", "parts").unwrap_or_else(|reason| panic!("{reason}"));
+    let env = vec![("XSCHED_SOCKET".to_owned(), daemon.socket().display().to_string())];
+    let run = gpu.shared_executable(&program).arg("--server").arg("configured").mode(Mode::Shimmed { env });
+    let mut running = run.start();
+    let handle: u64 = running.line().parse().expect("a handle");
+    until("the server knows the queue", || {
+        (daemon.clients().first()?["queues"][0]["queue"].as_u64() == Some(handle)).then_some(())
+    });
+    let said =
+        xcli(&daemon, &["config", "--xqueue", &format!("{handle:#x}"), "-l", "3", "-t", "8", "-b", "4"]);
+    assert!(said.starts_with("configured: queue "), "{said}");
+    assert_eq!(running.line(), "level 3, threshold 8, batch 4");
+    // What is not given stays.
+    let pid = daemon.clients()[0]["pid"].to_string();
+    xcli(&daemon, &["config", "--pid", &pid, "-t", "2", "-b", "-1"]);
+    assert_eq!(running.line(), "level 3, threshold 2, batch 2");
+    running.finish().expect_success();
 }

@@ -116,7 +116,7 @@ pub fn lines(
         QueueState::Running => 1,
         QueueState::Idle => 2,
     };
-    let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id() == queue));
+    let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id().is_meant_by(queue)));
     let Some(queue) = meant.min_by_key(rank) else {
         return vec!["it has not used a stream yet".to_owned()];
     };
@@ -140,7 +140,7 @@ fn explain(
     }
     let mut found = Vec::new();
     for client in &clients {
-        let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id() == queue));
+        let meant = client.queues.iter().filter(|one| queue.is_none_or(|queue| one.id().is_meant_by(queue)));
         found.extend(meant.map(|queue| explanation(list, client, queue, &command)));
     }
     match (&found[..], pid, queue) {

@@ -16,7 +16,7 @@ use protocol::ids::{Pid, QueueId};
 #[command(mut_arg("priority", |priority| priority.short('p')))]
 pub struct HintArgs {
     /// A queue by its number in `xcli list`; needs --pid if several programs have a queue of that number
-    #[arg(short = 'x', long = "queue", value_name = "QUEUE", value_parser = queue)]
+    #[arg(short = 'x', long = "queue", visible_alias = "xqueue", value_name = "QUEUE", value_parser = queue)]
     queue: Option<u64>,
     /// A process. Without -x, a hint for queues applies to all queues that the process has now, and -u sets
     /// the share of the process. -t without -x and --pid applies to every process, also to later ones
@@ -26,7 +26,7 @@ pub struct HintArgs {
     options: HintOptions<true>,
     /// The server, by the name of its instance (-p is the priority here)
     // It replaces the option of all commands that has this name.
-    #[arg(long, value_name = "INSTANCE", value_parser = endpoint::instance)]
+    #[arg(long, visible_alias = "port", value_name = "INSTANCE", value_parser = endpoint::instance)]
     instance: Option<String>,
 }
 

@@ -74,10 +74,10 @@ struct Cli {
 #[derive(clap::Args)]
 struct EndpointArgs {
     /// The server by the name of its instance, the second word of `xserver POLICY INSTANCE` [default: 50000]
-    #[arg(short = 'p', long, global = true, value_name = "INSTANCE", value_parser = endpoint::instance)]
+    #[arg(short = 'p', long, visible_alias = "port", global = true, value_name = "INSTANCE", value_parser = endpoint::instance)]
     instance: Option<String>,
     /// The server by its address: the path of its socket, or localhost for the default server
-    #[arg(short = 'a', long, global = true, value_name = "ADDR", value_parser = endpoint::address)]
+    #[arg(short = 'a', long, visible_alias = "addr", global = true, value_name = "ADDR", value_parser = endpoint::address)]
     address: Option<endpoint::Address>,
 }
 
@@ -150,15 +150,12 @@ enum Command {
     Off,
     /// Switch scheduling on: the policy decides again
     On,
-    /// Show the configuration of the server for all users, and where each value comes from
+    /// Show the configuration of the server for all users, or change the level and the window of a queue
     ///
-    /// For administrators. FROM is `default`, `file`, or `request` for what `xcli policy set` has changed since the server
-    /// started.
-    Config {
-        /// Print JSON: `file`, and the `keys` with `name`, `value` and `from`
-        #[arg(long)]
-        json: bool,
-    },
+    /// Without options, for administrators: the configuration file's keys, their values and where each comes from. FROM is
+    /// `default`, `file`, or `request` for what `xcli policy set` has changed since the server started. With -x or --pid, the
+    /// program's library gets the new settings, and replaces those of the environment and of the program.
+    Config(configuration::ConfigArgs),
     /// Let the server for all users read its configuration file again
     ///
     /// For administrators. The file counts as a whole: if it has a mistake, nothing changes, and the exit code is 1. Sockets
@@ -323,7 +320,7 @@ fn main() -> ExitCode {
             let text = format!("off: every program runs unscheduled until `{on}`");
             done(switch(&endpoint, &Request::Off, &text))
         }
-        Command::Config { json } => done(configuration::show(&endpoint, json)),
+        Command::Config(args) => done(configuration::run(&args, &endpoint)),
         Command::Reload => {
             done(switch(&endpoint, &Request::Reload, "the server has read its configuration again"))
         }

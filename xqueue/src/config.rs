@@ -47,6 +47,14 @@ impl LaunchConfig {
         }
     }
 
+    /// Returns the threshold and the batch size; `None` if the window adapts.
+    pub fn settings(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Adaptive => None,
+            Self::Fixed { threshold, batch } => Some((threshold, batch)),
+        }
+    }
+
     /// Packs the value into one word; 0 is adaptive.
     pub(crate) fn pack(self) -> u64 {
         match self {

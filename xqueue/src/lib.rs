@@ -162,7 +162,7 @@ pub use hw::{
     Traced,
 };
 pub use ids::{DeviceId, OrderClass, QueueId, Ticket};
-pub use path::control::{ResumeFlags, SuspendFlags};
+pub use path::control::{ResumeFlags, SuspendFlags, Work};
 pub use path::direct::Direct;
 pub use path::order::CommandSpec;
 pub use permission::{Permission, Window};

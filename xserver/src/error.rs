@@ -19,6 +19,14 @@ pub enum Refusal {
     TooManyExpected(usize),
     #[error("invalid request: {0}")]
     Invalid(serde_json::Error),
+    #[error(
+        "the library in process {0} is older than this server and takes no settings: restart the program"
+    )]
+    TakesNoSettings(Pid),
+    #[error(
+        "process {0} does not read what the server sends, perhaps because it is stopped: try again when it runs"
+    )]
+    DoesNotRead(Pid),
     #[error("specify a process or a queue for these hints")]
     NoTarget,
     #[error("the request contains no hint")]

@@ -6,6 +6,7 @@ mod events;
 mod lists;
 mod power;
 mod reload;
+mod settings;
 mod traces;
 mod upkeep;
 

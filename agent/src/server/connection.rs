@@ -126,7 +126,9 @@ pub(super) fn handshake(
     let answered = now();
     match ToClient::decode(&frame).map_err(|error| broken(error.to_string()))? {
         ToClient::Refused { reason } => Err(Failure::Refused(reason)),
-        ToClient::Trace {} | ToClient::TraceEnd {} => Err(broken("it sends something else than a welcome")),
+        ToClient::Trace {} | ToClient::TraceEnd {} | ToClient::Configure { .. } => {
+            Err(broken("it sends something else than a welcome"))
+        }
         ToClient::Welcome { .. } if !decoder.is_empty() => Err(broken("more than a welcome comes")),
         ToClient::Welcome { client: _, now: theirs, server } => {
             let files: [OwnedFd; WELCOME_DESCRIPTORS] = files

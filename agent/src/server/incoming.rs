@@ -1,10 +1,12 @@
-//! Reads the messages that the server sends after its welcome. All of them are about traces.
+//! Reads the messages that the server sends after its welcome: about traces, and settings of queues.
 
 use super::End;
 use super::connection::receive;
 use super::names::Names;
 use crate::descriptor::CheckedFd;
+use crate::host::Host;
 use crate::link::ServerLink;
+use protocol::codes::PreemptLevel;
 use protocol::frame::{Decoder, REQUEST_LIMIT};
 use protocol::message::ToClient;
 use std::io::ErrorKind;
@@ -31,7 +33,13 @@ impl Incoming {
     ///
     /// # Errors
     /// The connection has ended, or the server sends something else.
-    pub(super) fn read(&mut self, socket: &CheckedFd, domain: &Domain, link: &ServerLink) -> Result<(), End> {
+    pub(super) fn read(
+        &mut self,
+        socket: &CheckedFd,
+        domain: &Domain,
+        link: &ServerLink,
+        host: &dyn Host,
+    ) -> Result<(), End> {
         let mut bytes = [0; 64];
         match receive(socket, &mut bytes, &mut self.files) {
             Ok(0) => return Err(End::Lost("it has closed the connection".to_owned())),
@@ -46,6 +54,15 @@ impl Incoming {
             match ToClient::decode(&frame).map_err(|_| unexpected())? {
                 ToClient::Trace {} => self.begin(domain, link),
                 ToClient::TraceEnd {} => link.tracer.end(domain),
+                ToClient::Configure { queue, level, threshold, batch_size } => {
+                    let given = |number: u32| (number != 0).then_some(number);
+                    host.configure(
+                        queue.0,
+                        PreemptLevel::from_number(level.into()),
+                        given(threshold),
+                        given(batch_size),
+                    );
+                }
                 // It accepts this process no longer, and closes the connection next.
                 ToClient::Refused { reason } => {
                     return Err(End::Lost(format!("it refuses this process: {reason}")));

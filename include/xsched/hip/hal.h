@@ -31,6 +31,16 @@ struct ihipStream_t;
  * kXSchedErrorHardware: the HIP runtime cannot be found, or reports an error. */
 XResult HipQueueCreate(HwQueueHandle *hwq, struct ihipStream_t *stream);
 
+/** Writes the handle of the XQueue in front of a stream to *xq. It may exist automatically (XSCHED_AUTO_XQUEUE), or by
+ * XQueueCreate. giveway's own.
+ *
+ * stream: as in HipQueueCreate.
+ *
+ * kXSchedErrorInvalidValue: xq is null, or stream is not a stream.
+ * kXSchedErrorNotFound: the stream has no XQueue.
+ * kXSchedErrorHardware: the HIP runtime cannot be found, or reports an error. */
+XResult XQueueGetForStream(XQueueHandle *xq, struct ihipStream_t *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -167,7 +167,7 @@ fn laxity_without_priorities_has_that_of_the_queue() {
         let pairs = [("XSCHED_AUTO_XQUEUE_LAXITY", value), ("XSCHED_AUTO_XQUEUE_PRIORITY", "7")];
         read(&pairs, &[]).0.auto.hints.queue.laxity.map(|laxity| laxity.to_string())
     };
-    assert_eq!(read("5000").as_deref(), Some("5000,-255,7"));
+    assert_eq!(read("5000").as_deref(), Some("5000,0,7"));
     assert_eq!(read("5000,-10,10").as_deref(), Some("5000,-10,10"));
 }
 
@@ -190,7 +190,7 @@ fn variables_of_hints_set_the_hints_of_queue_and_process() {
     let queue = QueueHints {
         utilization: share,
         deadline_us: NonZeroU64::new(900),
-        laxity: Some(Laxity { us: 0, lax: Priority::MIN, critical: seven }),
+        laxity: Some(Laxity { us: 0, lax: Priority::DEFAULT, critical: seven }),
         preemptible: false,
         class: Some(QueueClass::BestEffort),
         ..QueueHints::default()

@@ -170,10 +170,10 @@ impl HintSpec {
             }
             Values::Laxity => {
                 let laxity = match number {
-                    // Before it is critical, the queue ranks behind every queue that has a priority.
+                    // As in XSched.
                     Some(us) => {
                         let us = u64::try_from(us).ok().filter(|us| i64::try_from(*us).is_ok())?;
-                        Laxity { us, lax: Priority::MIN, critical: hints.priority }
+                        Laxity { us, lax: Priority::DEFAULT, critical: hints.priority }
                     }
                     None => value.parse().ok()?,
                 };

@@ -282,7 +282,7 @@ hints! {
         short: None,
         placeholder: "US,LAX,CRIT",
         meaning: "microseconds from the moment when the queue becomes ready until it is critical, and its priorities before \
-                  and after (in the environment they may be left out: -255, and the queue's own), for LAX",
+                  and after (in the environment they may be left out: 0, and the queue's own), for LAX",
         scope: Scope::Queue,
         values: Values::Laxity,
         take_back: Some((-1, HintUpdate::Laxity(None))),

@@ -31,6 +31,21 @@ pub(crate) fn find_after_us(name: &CStr) -> Option<NonNull<c_void>> {
     find_after_us_if(name, &|_| true)
 }
 
+/// Finds the definition of a function of libc: the first one after this library, or the first one of all if this library was
+/// loaded last, by `dlopen`.
+pub(crate) fn find_of_libc(name: &CStr) -> Option<NonNull<c_void>> {
+    find_after_us(name).or_else(|| {
+        let mut found = None;
+        for_each_object(|info, headers| {
+            if !contains(info.dlpi_addr, headers, find_after_us as *const () as u64) {
+                found = definition_in(info.dlpi_addr, headers, name);
+            }
+            found.is_some()
+        });
+        found
+    })
+}
+
 /// Finds the first definition of `name` that `accepts` accepts in the objects after this library.
 pub(crate) fn find_after_us_if(
     name: &CStr,
@@ -42,13 +57,15 @@ pub(crate) fn find_after_us_if(
             past_us = contains(info.dlpi_addr, headers, find_after_us as *const () as u64);
             return false;
         }
-        found = dynamic_section(info.dlpi_addr, headers)
-            .and_then(|dynamic| Definitions::at(info.dlpi_addr, dynamic))
-            .and_then(|definitions| definitions.find(name))
-            .filter(|&found| accepts(found));
+        found = definition_in(info.dlpi_addr, headers, name).filter(|&found| accepts(found));
         found.is_some()
     });
     found
+}
+
+fn definition_in(bias: u64, headers: &[Elf64_Phdr], name: &CStr) -> Option<NonNull<c_void>> {
+    let dynamic = dynamic_section(bias, headers)?;
+    Definitions::at(bias, dynamic)?.find(name)
 }
 
 /// Calls `visit` with the description and the program headers of each loaded object, until it returns true.

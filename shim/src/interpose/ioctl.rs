@@ -51,7 +51,7 @@ pub(crate) unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argum
 /// That of libc's function.
 unsafe fn forward(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     static NEXT: Cached = Cached::new();
-    let next = NEXT.get(|| elf::find_after_us(c"ioctl"));
+    let next = NEXT.get(|| elf::find_of_libc(c"ioctl"));
     // SAFETY: the arguments are the caller's own. A definition of `ioctl` in an object that is never unloaded
     // has the type `Real`, its third argument apart, which is a word in any case; the kernel takes the same
     // three words.

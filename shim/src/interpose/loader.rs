@@ -33,10 +33,10 @@ impl Cached {
 /// The versions under which glibc has exported `dlsym` on this architecture, newest first.
 const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
 
-/// Returns the next `dlvsym` after ours.
+/// Returns the next `dlvsym` after ours ([`elf::find_of_libc`]).
 pub(crate) fn dlvsym() -> Option<Dlvsym> {
     static DLVSYM: Cached = Cached::new();
-    let found = DLVSYM.get(|| elf::find_after_us(c"dlvsym"))?;
+    let found = DLVSYM.get(|| elf::find_of_libc(c"dlvsym"))?;
     // SAFETY: the pointer leads to a `dlvsym`.
     Some(unsafe { std::mem::transmute::<NonNull<c_void>, Dlvsym>(found) })
 }
@@ -58,15 +58,15 @@ pub(crate) fn dlsym() -> Option<Dlsym> {
 /// Returns the next `dlsym` in the order of look-up, of any object: a program's call is forwarded to it.
 pub(crate) fn next_dlsym() -> Option<Dlsym> {
     static NEXT_DLSYM: Cached = Cached::new();
-    let found = NEXT_DLSYM.get(|| elf::find_after_us(c"dlsym"))?;
+    let found = NEXT_DLSYM.get(|| elf::find_of_libc(c"dlsym"))?;
     // SAFETY: the pointer leads to a `dlsym`.
     Some(unsafe { std::mem::transmute::<NonNull<c_void>, Dlsym>(found) })
 }
 
-/// Returns the next `dlopen` after ours.
+/// Returns the next `dlopen` after ours ([`elf::find_of_libc`]).
 pub(crate) fn dlopen() -> Option<NonNull<c_void>> {
     static DLOPEN: Cached = Cached::new();
-    DLOPEN.get(|| elf::find_after_us(c"dlopen"))
+    DLOPEN.get(|| elf::find_of_libc(c"dlopen"))
 }
 
 /// Looks a name up by the dynamic linker's own `dlsym`.

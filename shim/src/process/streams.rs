@@ -4,6 +4,7 @@
 //! launch on it. Each thread gets one blocking stream per device instead, which every function that takes a
 //! stream uses.
 
+use super::stream_hints::{self, StreamHints};
 use super::{Base, Process, base, captures, get};
 use crate::lifecycle;
 use crate::thread::Thread;
@@ -15,6 +16,7 @@ use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
 use parking_lot::Mutex;
 use protocol::codes::PreemptLevel;
 use protocol::hint::QueueHints;
+use protocol::hint::table::HintUpdate;
 use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -33,14 +35,14 @@ pub(crate) struct Stream {
     handle: AtomicU64,
     /// The requested preemption level.
     level: AtomicI32,
-    /// The hints for its queue except the priority, with times by this process's clock.
-    hints: Mutex<QueueHints>,
+    /// The hints for its queue, with times by this process's clock. The lock is held while the queue gets its priority, so
+    /// that the last change counts.
+    hints: Mutex<StreamHints>,
+    /// The hints that the thread has for the streams that it creates, as they were when it created this one.
+    given: Mutex<Vec<HintUpdate>>,
     /// The place of its queue's state for a server.
     slot: QueueSlot,
 }
-
-/// The next handle of an XQueue.
-static NEXT_HANDLE: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
     fn new(
@@ -51,8 +53,8 @@ impl Stream {
     ) -> &'static Self {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
-        let (queue, hints, slot) = (OnceLock::new(), Mutex::new(QueueHints::default()), QueueSlot::new());
-        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, slot }))
+        let (queue, hints, slot) = (OnceLock::new(), Mutex::default(), QueueSlot::new());
+        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, given: Mutex::default(), slot }))
     }
 
     pub(crate) fn default_of(real: &'static RuntimeFunctions, device: u32) -> &'static Self {
@@ -71,7 +73,13 @@ impl Stream {
         let fits = |other: &&'static Self| other.class == class && other.hw.device() == device;
         let free = retired.iter().position(fits).map(|index| retired.swap_remove(index));
         drop(retired);
-        let Some(free) = free else { return Self::new(real, stream, device, class) };
+        let given = stream_hints::of_new_stream();
+        let Some(free) = free else {
+            let made = Self::new(real, stream, device, class);
+            *made.given.lock() = given;
+            return made;
+        };
+        *free.given.lock() = given;
         free.hw.renew(stream);
         // A reused stream has its queue from the beginning.
         if let (Some(queue), Some(process)) = (free.queue(), get())
@@ -90,7 +98,7 @@ impl Stream {
     fn queue_config(&'static self, process: &Process) -> QueueConfig {
         let auto = &process.base.config().auto;
         let covered = auto.enabled;
-        let (priority, launch) = (auto.hints.priority.get(), process.launch_config());
+        let (priority, launch) = (self.first_hints(process).in_force().0.get(), process.launch_config());
         QueueConfig { class: self.class, launch, priority, covered, tag: self.slot.tag() }
     }
 
@@ -100,7 +108,7 @@ impl Stream {
         process.queued.lock().push(self);
         let auto = &process.base.config().auto;
         self.set_level(PreemptLevel::from_number(auto.level.into()).unwrap_or_default());
-        self.hint(|hints| *hints = if auto.enabled { auto.hints.queue } else { QueueHints::default() });
+        self.reset_hints(process);
         if auto.enabled {
             // It can have one only from another thread, and then keeps it.
             let _ = self.give_handle(process);
@@ -124,12 +132,53 @@ impl Stream {
         self.level.store(level.number(), Ordering::Release);
     }
 
+    /// Returns the hints in force, except the priority.
     pub(crate) fn hints(&self) -> QueueHints {
-        *self.hints.lock()
+        self.hints.lock().in_force().1
     }
 
-    pub(crate) fn hint(&self, change: impl FnOnce(&mut QueueHints)) {
-        change(&mut self.hints.lock());
+    /// Changes the hints. Returns the result, and true if others are in force now.
+    pub(crate) fn change_hints<R>(&self, change: impl FnOnce(&mut StreamHints) -> R) -> (R, bool) {
+        let mut hints = self.hints.lock();
+        let before = hints.in_force();
+        let result = change(&mut hints);
+        let after = hints.in_force();
+        if before.0 != after.0
+            && let Some(queue) = self.queue()
+        {
+            queue.set_priority(after.0.get());
+        }
+        (result, before != after)
+    }
+
+    /// Removes the parts whose work has completed. Returns true if others are in force now.
+    pub(crate) fn settle_hints(&self, process: &Process) -> bool {
+        let Some(queue) = self.queue() else { return false };
+        let (settled, changed) = self.change_hints(|hints| hints.settle(queue));
+        process.ended_parts.fetch_sub(u32::try_from(settled.gone).unwrap_or(u32::MAX), Ordering::AcqRel);
+        changed
+    }
+
+    /// Returns the hints with which its queue begins.
+    fn first_hints(&self, process: &Process) -> StreamHints {
+        let auto = &process.base.config().auto;
+        let queue = if auto.enabled { auto.hints.queue } else { QueueHints::default() };
+        let mut hints = StreamHints::new(auto.hints.priority, queue);
+        for update in self.given.lock().iter() {
+            hints.change(|hints| update.apply(hints, agent::now()));
+        }
+        hints
+    }
+
+    /// Sets the hints with which its queue begins.
+    fn reset_hints(&self, process: &Process) {
+        let first = self.first_hints(process);
+        let mut hints = self.hints.lock();
+        process.ended_parts.fetch_sub(u32::try_from(hints.ended()).unwrap_or(u32::MAX), Ordering::AcqRel);
+        if let Some(queue) = self.queue() {
+            queue.set_priority(first.in_force().0.get());
+        }
+        *hints = first;
     }
 
     pub(crate) fn slot(&'static self) -> &'static QueueSlot {
@@ -163,7 +212,7 @@ impl Stream {
     /// or 0 if its queue cannot be made.
     pub(crate) fn give_handle(&'static self, process: &'static Process) -> Result<u64, u64> {
         let queue = self.queue_in(process).ok_or(0u64)?;
-        let handle = NEXT_HANDLE.fetch_add(1, Ordering::Relaxed);
+        let handle = process.handles.take();
         self.handle.compare_exchange(0, handle, Ordering::AcqRel, Ordering::Acquire)?;
         queue.set_policy_limit(Some(Window::DEFAULT));
         queue.set_covered(true);
@@ -176,7 +225,6 @@ impl Stream {
         if self.handle.swap(0, Ordering::AcqRel) == 0 {
             return;
         }
-        self.hint(|hints| *hints = QueueHints::default());
         let Some(queue) = self.queue() else { return };
         queue.resume(xqueue::ResumeFlags::NONE);
         queue.set_policy_run(true);
@@ -185,7 +233,7 @@ impl Stream {
         process.drain(xqueue::Scope::Queue(queue));
         queue.set_policy_limit(None);
         // The next XQueue on this stream starts with the defaults.
-        queue.set_priority(process.base.config().auto.hints.priority.get());
+        self.reset_hints(process);
         queue.set_launch_config(process.launch_config());
     }
 
@@ -193,7 +241,7 @@ impl Stream {
     /// evicted until the caller has destroyed the stream and drops the result.
     pub(crate) fn end(&'static self, process: &'static Process) -> Option<EvictionPause<'static>> {
         self.handle.store(0, Ordering::Release);
-        self.hint(|hints| *hints = QueueHints::default());
+        self.reset_hints(process);
         process.wrapped.lock().retain(|_, other| !ptr::eq(*other, self));
         let queue = self.queue()?;
         queue.destroy(false);
@@ -324,6 +372,22 @@ impl Process {
         })
         .ok()
         .flatten()
+    }
+
+    /// Removes the parts whose work has completed. Returns true if others have ended and still count.
+    pub(crate) fn settle_hints(&'static self) -> bool {
+        if self.ended_parts.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let queued = self.queued.lock().clone();
+        let mut changed = false;
+        for stream in queued {
+            changed |= stream.settle_hints(self);
+        }
+        if changed {
+            self.scheduler.changed();
+        }
+        self.ended_parts.load(Ordering::Acquire) != 0
     }
 
     /// Returns true if the stream captures at present. The default streams never do.

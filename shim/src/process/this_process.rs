@@ -3,10 +3,13 @@
 use super::{base, get, slow_path, subject};
 use crate::thread::Thread;
 use agent::{Host, ManagedQueue, Preemption};
+use protocol::codes::PreemptLevel;
 use protocol::config::{Config, SchedulerKind};
 use protocol::cost::{CostKey, EvictCost};
+use protocol::ids::QueueId;
 use protocol::page::ClientHeader;
 use std::ptr;
+use std::sync::atomic::Ordering;
 use xqueue::{Domain, XQueue};
 
 /// The preemption level of this process.
@@ -83,5 +86,43 @@ impl Host for ThisProcess {
         if let Some(process) = get() {
             process.scheduler.changed();
         }
+    }
+
+    fn configure(
+        &self,
+        handle: u64,
+        level: Option<PreemptLevel>,
+        threshold: Option<u32>,
+        batch: Option<u32>,
+    ) {
+        let Some(process) = get() else { return };
+        let queued = process.queued.lock().clone();
+        // It may just have gone.
+        let Some(stream) = queued.into_iter().find(|stream| stream.handle() == handle) else { return };
+        let Some(queue) = stream.queue() else { return };
+        if let Some(level) = level {
+            match PREEMPTION.request(level) {
+                true => stream.set_level(level),
+                false => tracing::warn!(
+                    "xcli config: preemption level {} is not possible here; queue {} keeps level {}",
+                    level.number(),
+                    QueueId(handle),
+                    stream.level().number()
+                ),
+            }
+        }
+        if threshold.is_some() || batch.is_some() {
+            queue.set_launch_config(queue.launch_config().with(threshold, batch));
+        }
+        tracing::info!("xcli config: queue {} has other settings now", QueueId(handle));
+        process.scheduler.changed();
+    }
+
+    fn settle_hints(&self) -> bool {
+        get().is_some_and(|process| process.settle_hints())
+    }
+
+    fn has_ended_hints(&self) -> bool {
+        get().is_some_and(|process| process.ended_parts.load(Ordering::Relaxed) != 0)
     }
 }

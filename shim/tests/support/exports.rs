@@ -80,7 +80,7 @@ pub(crate) fn names_of(script: &str) -> Result<Vec<String>, String> {
     }
     if let Some(at) = names.iter().position(|name| name == HINTS_PATTERN) {
         names.swap_remove(at);
-        names.push("XHintSetScheduler".to_owned());
+        names.extend(["XHintSetScheduler", "XHintSlo", "XHintBegin", "XHintEnd"].map(str::to_owned));
         names.extend(HINTS.iter().filter_map(|spec| spec.function).map(|(name, _)| name.to_owned()));
     }
     match names.iter().find(|name| !is_of_the_interface(name)) {

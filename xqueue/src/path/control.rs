@@ -10,6 +10,7 @@ use std::ops::BitOr;
 use crate::error::HwResult;
 use crate::ids::Ticket;
 use crate::permission::QueuePermission;
+use crate::state::flight::CompletionSnapshot;
 use crate::state::queue::XQueue;
 use crate::sync::{Ordering, now, spin_hint};
 use crate::threads::backoff::Backoff;
@@ -61,7 +62,38 @@ impl ResumeFlags {
     }
 }
 
+/// What was submitted to a queue until a moment: [`XQueue::work_so_far`]. The default is no work.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Work {
+    /// The bound of its commands; `None` if all of them are launched.
+    before: Option<Ticket>,
+    /// What has to complete; `None` if that is not known yet, or if there is nothing.
+    launched: Option<CompletionSnapshot>,
+}
+
 impl XQueue {
+    /// Returns what was submitted to this queue so far.
+    pub fn work_so_far(&self) -> Work {
+        let before = self.core.tickets.bound();
+        let mut work = Work { before: Some(before), launched: None };
+        self.note_launched(&mut work);
+        work
+    }
+
+    /// Returns true if the work, which is that of this queue, is known to have completed, or was dropped. What was
+    /// launched soon after the work may have to complete as well.
+    pub fn has_completed(&self, work: &mut Work) -> bool {
+        self.note_launched(work);
+        work.before.is_none() && work.launched.is_none_or(|launched| self.hot.flight.covers(launched))
+    }
+
+    fn note_launched(&self, work: &mut Work) {
+        if work.before.is_some_and(|before| self.frontier() >= before) {
+            // After the frontier: it includes everything up to that.
+            *work = Work { before: None, launched: Some(self.hot.flight.snapshot()) };
+        }
+    }
+
     /// Suspends the queue for the program. Suspensions do not count: one resumption ends them all.
     ///
     /// The flags that wait before the suspension do so holding nothing. They have no effect on a queue that is suspended

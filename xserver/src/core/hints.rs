@@ -6,6 +6,7 @@ use crate::error::Refusal;
 use protocol::bounds::Priority;
 use protocol::control::{HintUpdate, Target};
 use protocol::hint::table::Scope;
+use protocol::ids::{ClientId, QueueId};
 use protocol::status::Gang;
 use protocol::time::Time;
 
@@ -46,7 +47,7 @@ impl<P: ClientPage> Core<P> {
                     let meant = state
                         .slots
                         .iter_mut()
-                        .filter(|slot| of.queue.is_none_or(|queue| queue == slot.queue));
+                        .filter(|slot| of.queue.is_none_or(|queue| slot.queue.is_meant_by(queue)));
                     for slot in meant {
                         slot.words.note(*said, now, asker.grant.administers);
                     }
@@ -65,9 +66,29 @@ impl<P: ClientPage> Core<P> {
         Ok(())
     }
 
+    /// Returns the clients that are meant, each with its queues that are meant.
+    pub fn meant_queues(&self, asker: &Asker, of: Target) -> Result<Vec<(ClientId, Vec<QueueId>)>, Refusal> {
+        if of == Target::default() {
+            return Err(Refusal::NoTarget);
+        }
+        let of_place = |place: usize| {
+            let gang = &self.gangs()[place];
+            let queues = gang.queues.iter().map(|status| status.queue);
+            let meant = queues.filter(|queue| of.queue.is_none_or(|typed| queue.is_meant_by(typed)));
+            (gang.client, meant.collect())
+        };
+        let meant: Vec<(_, Vec<_>)> = self.meant(asker, of)?.into_iter().map(of_place).collect();
+        match meant.iter().all(|(_, queues)| queues.is_empty()) {
+            true => Err(Refusal::NoQueues(of)),
+            false => Ok(meant),
+        }
+    }
+
     /// The places of the clients that are meant.
     fn meant(&self, asker: &Asker, of: Target) -> Result<Vec<usize>, Refusal> {
-        let has = |gang: &Gang| of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue == id));
+        let has = |gang: &Gang| {
+            of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue.is_meant_by(id)))
+        };
         let named: Vec<(usize, &Gang)> = self
             .seen_by(asker)
             .filter(|(_, (state, _))| asker.changes(state.uid, &state.grant))
@@ -150,7 +171,8 @@ impl<P: ClientPage> Core<P> {
         }
         for &place in places {
             let slots = &self.clients[place].slots;
-            let mut meant = slots.iter().filter(|slot| of.queue.is_none_or(|queue| queue == slot.queue));
+            let mut meant =
+                slots.iter().filter(|slot| of.queue.is_none_or(|queue| slot.queue.is_meant_by(queue)));
             if let Some(held) = meant.find(|slot| slot.is_held()) {
                 return Err(Refusal::HeldByProgram {
                     pid: self.gangs()[place].pid,

@@ -66,6 +66,7 @@ impl Server {
         }
         match request {
             Ok(Request::List) => self.ask_list(number, connection, now),
+            Ok(Request::Configure { of, settings }) => self.ask_configure(connection, of, settings),
             Ok(Request::Reload) => self.ask_reload(number, connection),
             Ok(Request::Config) => {
                 let configuration = self.configuration();
@@ -222,6 +223,7 @@ fn check_right(request: &Request, asker: &Asker) -> Result<(), Refusal> {
         Request::List
         | Request::Policies
         | Request::Hint { .. }
+        | Request::Configure { .. }
         | Request::Expect
         | Request::Events { .. }
         | Request::Trace

@@ -57,7 +57,9 @@ impl Client {
         let id = match answer {
             ToClient::Welcome { client, .. } => client,
             ToClient::Refused { reason } => bail!("xserver refuses a client: {reason}"),
-            ToClient::Trace {} | ToClient::TraceEnd {} => bail!("xserver does not welcome a client"),
+            ToClient::Trace {} | ToClient::TraceEnd {} | ToClient::Configure { .. } => {
+                bail!("xserver does not welcome a client")
+            }
         };
         ensure!(descriptors.len() == WELCOME_DESCRIPTORS, "xserver sent {} descriptors", descriptors.len());
         let (eventfd, own, server) = (descriptors.pop(), descriptors.pop(), descriptors.pop());
