@@ -159,15 +159,15 @@ example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip
 	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I include -I examples/kernels examples/4_manual_sched/manual.hip \
 		-L target/release -Wl,--no-as-needed -lshimhip -Wl,-rpath,$(CURDIR)/target/release -o target/examples/manual
 
-example-gpreempt: deps ## Build examples/5_gpreempt_poc: libgpreempt_poc.so, what measures it, and gpu-sim to run it on
+example-gpreempt: deps ## Build examples/11_gpreempt_poc: libgpreempt_poc.so, what measures it, and gpu-sim to run it on
 	cargo build --release --package shim --package gpu-sim
 	mkdir -p target/examples
 	ln -sf libshimhip.so target/release/libshimhip.so.1
 	cc -std=c99 -O2 -Wall -Wextra -Werror -shared -fPIC -D_POSIX_C_SOURCE=200809L -I include \
-		examples/5_gpreempt_poc/gpreempt_poc.c -L target/release -lshimhip -lpthread \
+		examples/11_gpreempt_poc/gpreempt_poc.c -L target/release -lshimhip -lpthread \
 		-Wl,-rpath,$(CURDIR)/target/release -o target/examples/libgpreempt_poc.so
-	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I examples/kernels -I examples/5_gpreempt_poc \
-		examples/5_gpreempt_poc/measure.hip -L target/examples -lgpreempt_poc -L target/release -Wl,--no-as-needed \
+	hipcc --offload-arch=$(OFFLOAD_ARCH) -O2 -I examples/kernels -I examples/11_gpreempt_poc \
+		examples/11_gpreempt_poc/measure.hip -L target/examples -lgpreempt_poc -L target/release -Wl,--no-as-needed \
 		-lshimhip -Wl,-rpath,$(CURDIR)/target/examples -Wl,-rpath,$(CURDIR)/target/release -o target/examples/measure
 
 demo-faults: build ## Kill and stop the server and the programs under it, and check that the others go on

@@ -37,7 +37,8 @@ pub use gpu::{Gpu, Mode, Run};
 pub use plain_client::PlainClient;
 pub use process::{Finished, Running, Stats};
 pub use runtime::{
-    Installed, Runtime, Sanitized, arch, gpreempt_example, hip_major, linked_program, program,
+    Installed, Runtime, Sanitized, arch, c_program, code_object, example_program, gpreempt_example,
+    gpreempt_library, hip_major, linked_program, program,
 };
 pub use trace::Recorder;
 pub use tree::{product, workspace};

@@ -181,6 +181,7 @@ const HEADERS: &[&str] = &[
     FOLDER,
     "tests/interface",
     "tests/random",
+    "include/giveway",
     "include/xsched",
     "include/xsched/hip",
     "include/xsched/hip/hal",
@@ -209,17 +210,61 @@ pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
     linked_with(folder, name, &[])
 }
 
-/// The measuring program of the example that is a library of its own, with that library.
-pub fn gpreempt_example() -> Result<PathBuf, String> {
-    let folder = "examples/5_gpreempt_poc";
+/// Builds a program of the examples that knows nothing of the library.
+///
+/// # Errors
+/// The compiler is missing or refuses the program, in a sentence.
+pub fn example_program(folder: &str, name: &str) -> Result<PathBuf, String> {
+    let mut step = Step::hipcc();
+    step.add(&["-I", "examples/kernels"]);
+    step.source(&Path::new(folder).join(name).with_extension("hip"));
+    step.add(EXECUTABLE);
+    step.built(name)
+}
+
+/// Builds a C program of a folder that is linked with nothing of HIP.
+///
+/// # Errors
+/// The compiler is missing or refuses the program, in a sentence.
+pub fn c_program(folder: &str, name: &str) -> Result<PathBuf, String> {
+    let mut step = Step::host("cc", &["-std=c99"]);
+    step.add(&["-I", "include"]);
+    step.source(&Path::new(folder).join(name).with_extension("c"));
+    step.add(&["-ldl"]);
+    step.built(name)
+}
+
+/// Builds a code object (`hipModuleLoad`) of the kernels in a folder.
+///
+/// # Errors
+/// The compiler is missing or refuses the program, in a sentence.
+pub fn code_object(folder: &str, name: &str) -> Result<PathBuf, String> {
+    let mut step = Step::hipcc();
+    step.add(&["--genco", "-I", folder]);
+    step.source(&Path::new(folder).join(name).with_extension("hip"));
+    step.built(name)
+}
+
+const GPREEMPT: &str = "examples/11_gpreempt_poc";
+
+/// Builds the library of the example that is one.
+///
+/// # Errors
+/// The compiler is missing or refuses the program, in a sentence.
+pub fn gpreempt_library() -> Result<PathBuf, String> {
     let mut step = Step::host("cc", &["-std=c99", "-D_POSIX_C_SOURCE=200809L", "-shared", "-fPIC"]);
     step.add(&["-I", "include"]);
-    step.source(&Path::new(folder).join("gpreempt_poc.c"));
-    let library = step.built("libgpreempt_poc")?;
+    step.source(&Path::new(GPREEMPT).join("gpreempt_poc.c"));
+    step.built("libgpreempt_poc")
+}
+
+/// The measuring program of the example that is a library of its own, with that library.
+pub fn gpreempt_example() -> Result<PathBuf, String> {
+    let library = gpreempt_library()?;
     let (there, name) = (library.parent().unwrap_or(Path::new("/")).display(), library.file_name());
     let name = name.unwrap_or_default().display();
     let (at, found, named) = (format!("-L{there}"), format!("-Wl,-rpath,{there}"), format!("-l:{name}"));
-    linked_with(folder, "measure", &["-I", folder, "-Wl,--no-as-needed", &at, &found, &named])
+    linked_with(GPREEMPT, "measure", &["-I", GPREEMPT, "-Wl,--no-as-needed", &at, &found, &named])
 }
 
 fn linked_with(folder: &str, name: &str, more: &[&str]) -> Result<PathBuf, String> {
@@ -342,7 +387,7 @@ impl Step {
                 entries
                     .flatten()
                     .map(|entry| entry.path())
-                    .filter(|path| path.extension() == Some("h".as_ref())),
+                    .filter(|path| ["h", "hpp"].iter().any(|end| path.extension() == Some(end.as_ref()))),
             );
         }
         headers.sort();

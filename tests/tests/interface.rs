@@ -39,6 +39,49 @@ fn deferrable_call_on_suspended_queue_returns() {
     run("tests/interface", "deferral", |run| run.env("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")).expect_success();
 }
 
+/// Hints for parts of a program and for new streams; what finds and describes XQueues.
+#[test]
+fn parts_and_new_streams_have_their_own_hints() {
+    for env in [("XSCHED_LOG_LEVEL", "warn"), ("XSCHED_TEST", "defer")] {
+        run("tests/interface", "parts", |run| run.env(env.0, env.1)).expect_success();
+    }
+}
+
+/// The C++ headers, also where streams have queues by themselves, where the library is off, and with a small window.
+#[test]
+fn cpp_headers_do_what_they_say() {
+    let deferred = [("XSCHED_TEST", "defer"), ("XSCHED_AUTO_XQUEUE_THRESHOLD", "1")];
+    let said = |name: &str, arguments: &[&str], env: &[(&str, &str)]| {
+        let run = run("tests/interface", name, |run| {
+            let run = arguments.iter().fold(run, |run, argument| run.arg(*argument));
+            env.iter().fold(run, |run, (name, value)| run.env(name, value))
+        });
+        run.expect_success();
+        run.stdout
+    };
+    said("queue", &["--auto"], &[("XSCHED_AUTO_XQUEUE", "ON")]);
+    for name in ["queue", "scheduler"] {
+        said(name, &["--off"], &[("XSCHED_DISABLE", "1")]);
+        let expected = said(name, &[], &[]);
+        for env in deferred {
+            assert_eq!(said(name, &[], &[env]), expected, "{name} with {env:?}");
+        }
+    }
+}
+
+/// A plug-in or a Python module opens the library, and nothing is preloaded.
+#[test]
+fn library_that_is_opened_without_a_preload_works() {
+    let program = tests::c_program("tests/interface", "opened").unwrap_or_else(|reason| panic!("{reason}"));
+    let library = tests::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
+    for order in ["first", "last"] {
+        let gpu = Gpu::take();
+        let run = gpu.run_executable(&program).arg(library.display().to_string());
+        let run = run.arg("libamdhip64.so.5").arg(order).finish();
+        assert_eq!((run.code, run.stdout.as_str()), (0, "passed\n"), "{run:?}");
+    }
+}
+
 /// A thread that waits inside the runtime does not keep other queues from being seen idle.
 #[test]
 fn idleness_is_seen_beside_a_wait_for_another_stream() {
@@ -109,6 +152,25 @@ fn the_proof_of_concepts_functions_do_what_they_did() {
     let program = tests::gpreempt_example().unwrap_or_else(|reason| panic!("{reason}"));
     let gpu = Gpu::take();
     let run = gpu.run_executable(&program).arg("5").sim("--save-us", 50).sim("--restore-us", 50).finish();
+    assert!(matches!(run.code, 0 | 1) && run.stderr.is_empty(), "{run:?}");
+    let said: Vec<&str> = run.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(said, ["suspend", "resume", "online"], "{run:?}");
+}
+
+/// The same by Python. The first library in the order of look-up must be this one.
+#[test]
+fn the_proof_of_concept_runs_in_python() {
+    let library = tests::gpreempt_library().unwrap_or_else(|reason| panic!("{reason}"));
+    let kernels =
+        tests::code_object("examples/kernels", "giveway_kernels").unwrap_or_else(|reason| panic!("{reason}"));
+    let script = workspace().join("examples/11_gpreempt_poc/gpreempt_poc.py");
+    let preload = tests::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
+    let gpu = Gpu::take();
+    let run = gpu.run_executable(std::path::Path::new("/usr/bin/env"));
+    let run =
+        run.arg(format!("LD_PRELOAD={}", preload.display())).arg("python3").arg(script.display().to_string());
+    let run = run.arg(library.display().to_string()).arg(kernels.display().to_string()).arg("3");
+    let run = run.sim("--save-us", 50).sim("--restore-us", 50).finish();
     assert!(matches!(run.code, 0 | 1) && run.stderr.is_empty(), "{run:?}");
     let said: Vec<&str> = run.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(said, ["suspend", "resume", "online"], "{run:?}");

@@ -1,5 +1,5 @@
-/* libgpreempt_poc.so: see the header. Keeps one session of xsched/kfd.h for each process that it was opened for. */
-#include "gpreempt_poc.h"
+/* libgpreempt_poc.so: see the headers. Keeps one session of xsched/kfd.h for each process that it was opened for. */
+#include "libgpreempt_poc.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -31,13 +31,18 @@ static int code(XKfdResult result) {
 
 static int number(int pid) { return pid == 0 ? (int)getpid() : pid; }
 
+/* The place of a process's entry in the list, or of the list's end. The caller holds the lock. */
+static struct entry **place(int pid) {
+  struct entry **place = &entries;
+  while (*place != NULL && (*place)->pid != number(pid)) place = &(*place)->next;
+  return place;
+}
+
 /* The session for a process; 0 if there is none. */
 static XKfdSession find(int pid) {
-  XKfdSession found = 0;
   pthread_mutex_lock(&lock);
-  for (struct entry *entry = entries; entry != NULL && found == 0; entry = entry->next) {
-    if (entry->pid == number(pid)) found = entry->session;
-  }
+  const struct entry *entry = *place(pid);
+  const XKfdSession found = entry == NULL ? 0 : entry->session;
   pthread_mutex_unlock(&lock);
   return found;
 }
@@ -53,9 +58,39 @@ int gpreempt_poc_init(int pid) {
     return code(result);
   }
   pthread_mutex_lock(&lock);
-  entry->next = entries;
-  entries = entry;
+  struct entry **there = place(pid);
+  const int first = *there == NULL;
+  if (first) {
+    entry->next = NULL;
+    *there = entry;
+  }
   pthread_mutex_unlock(&lock);
+  if (!first) {
+    /* Another thread was faster. One session of a process is enough, so that its cleanup ends all. */
+    XKfdClose(entry->session);
+    free(entry);
+  }
+  return 0;
+}
+
+int gpreempt_poc_suspend(int pid) { return gpreempt_suspend_queues(pid, NULL, 0); }
+
+int gpreempt_poc_resume(int pid) { return gpreempt_resume_queues(pid, NULL, 0); }
+
+int gpreempt_poc_cleanup(int pid) {
+  const XKfdSession session = find(pid);
+  const XKfdResult result = XKfdClose(session);
+  /* A session that could not be closed is still there, and so is its entry. */
+  if (result != kXKfdSuccess) return code(result);
+  struct entry *ended = NULL;
+  pthread_mutex_lock(&lock);
+  struct entry **there = place(pid);
+  if (*there != NULL && (*there)->session == session) {
+    ended = *there;
+    *there = ended->next;
+  }
+  pthread_mutex_unlock(&lock);
+  free(ended);
   return 0;
 }
 
