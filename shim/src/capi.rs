@@ -13,6 +13,7 @@ use policies::registry;
 use protocol::codes::{PreemptLevel, QueueState, XResult, create_flag};
 use protocol::config::SchedulerKind;
 use protocol::hint::table::HintKind;
+use protocol::ids::QueueId;
 use protocol::policy::PolicyKind;
 #[cfg(not(test))]
 use std::arch::global_asm;
@@ -184,6 +185,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
 
 /// Logs that a stream has an XQueue already, whose level stays.
 fn note_existing(handle: u64, level: PreemptLevel, wanted: PreemptLevel) {
+    let handle = QueueId(handle);
     if level == wanted {
         tracing::debug!("XQueueCreate: the stream has XQueue {handle} already, which is returned");
     } else {

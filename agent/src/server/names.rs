@@ -55,7 +55,8 @@ impl Names {
         for queue in queues {
             let is_it = |id: QueueId| id.0 & 0xff_ffff == u64::from(queue);
             if let Some(found) = managed.iter().find(|other| is_it(other.queue.id())) {
-                let name = format!("queue {} on device {}", found.handle, found.device);
+                let name =
+                    format!("queue {} on device {}", protocol::ids::QueueId(found.handle), found.device);
                 trace.add_text(TextKind::Queue, queue.into(), &name);
             }
         }
