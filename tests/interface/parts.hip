@@ -277,6 +277,13 @@ int main(int argc, char **argv) {
   parts(stream, xq);
   end(stream, hwq, xq);
   const XQueueHandle again = make(&stream, &hwq);
+  /* Where the library uses parts of an ended stream again, it does not count what they have done before. */
+  const XQueueStatistics fresh = stats_of(again);
+  REQUIRE(fresh.direct == 0 && fresh.deferred == 0 && fresh.launched == 0, "a new stream has launched nothing");
+  REQUIRE(fresh.suspensions == 0 && fresh.suspended_ns == 0 && fresh.device_ns == 0, "and was not suspended");
+  int64_t submitted = -1;
+  FINE(XQueueProfileHwCommandCount(again, &submitted));
+  REQUIRE(submitted == 0, "nothing was submitted to it");
   overlap(stream, again);
   threads(stream, again);
   end(stream, hwq, again);

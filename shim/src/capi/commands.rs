@@ -90,8 +90,8 @@ pub(super) unsafe extern "C" fn count(xq: u64, count: *mut i64) -> c_int {
         if count.is_null() {
             return Err(XResult::ErrorInvalidValue);
         }
-        let (_, _, queue) = queue(xq)?;
-        let stats = queue.stats();
+        let (_, stream, _) = queue(xq)?;
+        let stats = stream.stats();
         let submitted = i64::try_from(stats.direct + stats.deferred).unwrap_or(i64::MAX);
         // SAFETY: the place is null or valid by the interface.
         unsafe { put(count, submitted) }

@@ -40,7 +40,7 @@ pub(super) unsafe extern "C" fn statistics(xq: u64, place: *mut QueueStatistics,
         if stream.settle_hints(process) {
             process.scheduler.changed();
         }
-        let stats = queue.stats();
+        let stats = stream.stats();
         let (threshold, batch_size) = queue.launch_config().settings().unwrap_or((0, 0));
         let state = if queue.is_known_complete() { QueueState::Idle } else { QueueState::Ready };
         let statistics = QueueStatistics {

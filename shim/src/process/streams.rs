@@ -21,7 +21,7 @@ use std::cell::RefCell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use xqueue::{After, DeviceId, OrderClass, QueueConfig, Ticket, Window, XQueue};
+use xqueue::{After, DeviceId, OrderClass, QueueConfig, Stats, Ticket, Window, XQueue};
 
 /// A stream. It is never freed, because launching threads read it without a lock, but reused for another
 /// stream of its kind after its end. A thread that still uses it then, because the program destroys a stream
@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     given: Mutex<Vec<HintUpdate>>,
     /// The place of its queue's state for a server.
     slot: QueueSlot,
+    /// What its queue had done before for a stream that has ended.
+    earlier: Mutex<Stats>,
 }
 
 impl Stream {
@@ -54,7 +56,8 @@ impl Stream {
         let hw = Arc::new(HipQueue::new(real, stream, device));
         let (handle, level) = (AtomicU64::new(0), AtomicI32::new(PreemptLevel::Block.number()));
         let (queue, hints, slot) = (OnceLock::new(), Mutex::default(), QueueSlot::new());
-        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, given: Mutex::default(), slot }))
+        let (given, earlier) = (Mutex::default(), Mutex::default());
+        Box::leak(Box::new(Self { hw, class, queue, handle, level, hints, given, slot, earlier }))
     }
 
     pub(crate) fn default_of(real: &'static RuntimeFunctions, device: u32) -> &'static Self {
@@ -109,10 +112,17 @@ impl Stream {
         let auto = &process.base.config().auto;
         self.set_level(PreemptLevel::from_number(auto.level.into()).unwrap_or_default());
         self.reset_hints(process);
+        *self.earlier.lock() = self.queue().map(|queue| queue.stats()).unwrap_or_default();
         if auto.enabled {
             // It can have one only from another thread, and then keeps it.
             let _ = self.give_handle(process);
         }
+    }
+
+    /// Returns what its queue has done for this stream.
+    pub(crate) fn stats(&self) -> Stats {
+        let stats = self.queue().map(|queue| queue.stats()).unwrap_or_default();
+        stats.since(&self.earlier.lock())
     }
 
     /// Returns its queue, if it has been used since there are queues.

@@ -352,9 +352,10 @@ impl XQueue {
 
     /// Returns the number of launches by submitting threads, failed ones included.
     pub(crate) fn direct_launches(&self) -> u64 {
-        // First, so that no deferred launch counts as a direct one.
+        let launched = self.hot.flight.launched();
+        // Behind the launches, which count later: so no deferred launch counts as a direct one.
         let deferred = self.hot.deferred_launched.load(Ordering::Acquire);
-        self.hot.flight.launched().saturating_sub(deferred) + self.direct_failed.load(Ordering::Relaxed)
+        launched.saturating_sub(deferred) + self.direct_failed.load(Ordering::Relaxed)
     }
 
     /// Returns the counters and the state of the queue.
@@ -457,7 +458,7 @@ impl fmt::Debug for XQueue {
 
 /// The counters and the state of one queue, read without stopping it: sums may be off by what moves
 /// meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Stats {
     /// Commands launched by their submitting thread at once, failed ones included.
     pub direct: u64,
@@ -483,4 +484,21 @@ pub struct Stats {
     pub worked: Duration,
     /// True if the queue has unfinished commands.
     pub ready: bool,
+}
+
+impl Stats {
+    /// Returns what was counted after these numbers of the same queue; `pending`, `in_flight` and `ready` stay.
+    pub fn since(self, earlier: &Self) -> Self {
+        Self {
+            direct: self.direct.saturating_sub(earlier.direct),
+            deferred: self.deferred.saturating_sub(earlier.deferred),
+            forced: self.forced.saturating_sub(earlier.forced),
+            launched: self.launched.saturating_sub(earlier.launched),
+            completed: self.completed.saturating_sub(earlier.completed),
+            suspensions: self.suspensions.saturating_sub(earlier.suspensions),
+            suspended: self.suspended.saturating_sub(earlier.suspended),
+            worked: self.worked.saturating_sub(earlier.worked),
+            ..self
+        }
+    }
 }
