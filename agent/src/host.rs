@@ -48,25 +48,14 @@ pub trait Host: fmt::Debug + Sync {
 
     /// Changes settings of a queue, as a person wants: its requested level, the most commands in flight, and the commands from
     /// one marker to the next. What is `None` stays.
-    fn configure(
-        &self,
-        _handle: u64,
-        _level: Option<PreemptLevel>,
-        _threshold: Option<u32>,
-        _batch: Option<u32>,
-    ) {
-    }
+    fn configure(&self, handle: u64, level: Option<PreemptLevel>, threshold: Option<u32>, batch: Option<u32>);
 
     /// Takes back hints of parts of the program that have ended and whose work has completed. Returns true if there are
     /// others that have ended.
-    fn settle_hints(&self) -> bool {
-        false
-    }
+    fn settle_hints(&self) -> bool;
 
     /// Returns true if [`Host::settle_hints`] may have something to do. Takes no lock.
-    fn has_ended_hints(&self) -> bool {
-        false
-    }
+    fn has_ended_hints(&self) -> bool;
 }
 
 /// A queue whose permission a decider sets.

@@ -259,8 +259,8 @@ pub struct HintSet {
     pub deadline: i64,
 }
 
-/// What an XQueue has done (`XQueueStatistics`). A later version has more fields at the end, and accepts this size as well.
-/// The header describes the fields.
+/// The counters and the configuration of an XQueue (`XQueueStatistics`). The header describes the fields. A later version of
+/// the library adds fields at the end and still accepts this size.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the header describes the fields")]

@@ -51,7 +51,7 @@ pub enum Request {
         /// The updates.
         said: Vec<HintUpdate>,
     },
-    /// Changes settings of queues. Answered by [`Reply::Done`] when the settings are on their way to the programs.
+    /// Changes settings of queues. Answered by [`Reply::Done`] when the server has sent the settings to the programs.
     Configure {
         /// The target; a process without a queue means all of its queues.
         of: Target,
@@ -130,7 +130,17 @@ pub struct QueueSettings {
     pub batch_size: Option<NonZeroU32>,
 }
 
-/// The target of a hint.
+impl fmt::Display for QueueSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let level = self.level.map(|level| format!("level {level}"));
+        let threshold = self.threshold.map(|number| format!("threshold {number}"));
+        let batch_size = self.batch_size.map(|number| format!("batch size {number}"));
+        let given: Vec<_> = [level, threshold, batch_size].into_iter().flatten().collect();
+        f.write_str(&given.join(", "))
+    }
+}
+
+/// The target of a hint or of settings.
 ///
 /// ```
 /// use protocol::control::Target;
@@ -147,6 +157,13 @@ pub struct Target {
     /// A queue of the process. If it is missing, a hint for queues goes to each queue that the process has
     /// now.
     pub queue: Option<QueueId>,
+}
+
+impl Target {
+    /// Returns true if a queue of the target's process is meant.
+    pub fn includes(&self, queue: QueueId) -> bool {
+        self.queue.is_none_or(|typed| queue.is_meant_by(typed))
+    }
 }
 
 impl fmt::Display for Target {

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <poll.h>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include "xsched/hip/hal.h"
@@ -250,11 +249,8 @@ static int configured() {
   XQueueStatistics before = stats_of(xq);
   REQUIRE(before.threshold == 0 && before.level == 1, "nobody has set anything");
   for (int change = 0; change < 2; change++) {
-    XQueueStatistics now = before;
-    while (now.threshold == before.threshold) {
-      usleep(1000);
-      now = stats_of(xq);
-    }
+    until([&] { return stats_of(xq).threshold != before.threshold; });
+    const XQueueStatistics now = stats_of(xq);
     printf("level %d, threshold %d, batch %d\n", now.level, (int)now.threshold, (int)now.batch_size);
     fflush(stdout);
     before = now;

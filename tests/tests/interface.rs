@@ -190,6 +190,30 @@ fn the_example_shows_what_its_text_says() {
 }
 
 #[test]
+fn the_cpp_headers_compile_without_warnings_by_another_compiler() {
+    for standard in ["c++17", "c++20"] {
+        for header in ["queue", "scheduler"] {
+            let compiled = Command::new("g++")
+                .current_dir(workspace())
+                .arg(format!("-std={standard}"))
+                .args([
+                    "-D__HIP_PLATFORM_AMD__",
+                    "-Wall",
+                    "-Wextra",
+                    "-Wpedantic",
+                    "-Werror",
+                    "-fsyntax-only",
+                ])
+                .args(["-I", "include", "-include", &format!("include/giveway/{header}.hpp"), "-x", "c++"])
+                .arg("/dev/null")
+                .output()
+                .expect("g++");
+            assert!(compiled.status.success(), "{header}: {}", String::from_utf8_lossy(&compiled.stderr));
+        }
+    }
+}
+
+#[test]
 fn the_headers_are_c_and_need_no_hip() {
     for standard in ["c99", "c17"] {
         let compiled = Command::new("cc")

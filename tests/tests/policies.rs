@@ -68,8 +68,7 @@ fn hints_are_shown_and_policies_change_who_runs() {
         assert!((3_000..=3_600).contains(&(ahead / 1_000_000_000)), "{ahead} ns, by the server's clock");
     }
 
-    // A hint from outside, to a queue by its number, which no other program has: the first one waits, and why is said in a
-    // sentence.
+    // A hint from outside names the second queue by its whole number. The first program waits, and xcli says why.
     let pids: Vec<String> = clients.iter().map(|client| client["pid"].to_string()).collect();
     let queues = [0, 1].map(|place: usize| clients[place]["queues"][0]["queue"].as_u64().expect("a number"));
     assert_ne!(queues[0], queues[1]);

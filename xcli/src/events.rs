@@ -95,6 +95,9 @@ fn columns(kind: &EventKind) -> String {
         EventKind::Hinted { by, target, hints } => {
             write!(line, "hinted     {}: {}, by {by}", plain(target), plain(hints))
         }
+        EventKind::Configured { by, target, settings } => {
+            write!(line, "configured {}: {}, by {by}", plain(target), plain(settings))
+        }
         EventKind::Reloaded { error: None } => write!(line, "reloaded   the configuration"),
         EventKind::Reloaded { error: Some(error) } => {
             write!(line, "reloaded   nothing: the configuration has a mistake: {}", plain(error))
@@ -189,6 +192,10 @@ mod tests {
             (
                 EventKind::Hinted { by: pid, target: "pid 7".to_owned(), hints: "priority 3".to_owned() },
                 "T7  hinted     pid 7: priority 3, by 42",
+            ),
+            (
+                EventKind::Configured { by: pid, target: "pid 7".to_owned(), settings: "level 3".to_owned() },
+                "T7  configured pid 7: level 3, by 42",
             ),
             (
                 EventKind::Refused { pid, uid: 7, what: Refused::Queue, why: program.2.clone() },

@@ -51,6 +51,7 @@ fn events() -> Vec<EventKind> {
         EventKind::Policy { by: pid, policy: None, device: None },
         EventKind::Switched { by: pid, on: true },
         EventKind::Hinted { by: pid, target: name.clone(), hints: name.clone() },
+        EventKind::Configured { by: pid, target: name.clone(), settings: name.clone() },
         EventKind::Reloaded { error: None },
         EventKind::Refused { pid, uid: 0, what: Refused::Queue, why },
         EventKind::Held { pid, name: name.clone(), queues: queues.clone() },

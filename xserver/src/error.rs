@@ -27,11 +27,11 @@ pub enum Refusal {
         "process {0} does not read what the server sends, perhaps because it is stopped: try again when it runs"
     )]
     DoesNotRead(Pid),
-    #[error("specify a process or a queue for these hints")]
+    #[error("specify a process or a queue")]
     NoTarget,
     #[error("the request contains no hint")]
     NoHint,
-    #[error("{0} has no queue to which the hints could apply")]
+    #[error("{0} has no queue")]
     NoQueues(Target),
     #[error("process {0} is not connected")]
     NotConnected(Pid),

@@ -217,7 +217,7 @@ fn hint_without_a_matching_target_is_refused() {
     let updates = [HintUpdate::Priority(Priority::DEFAULT)];
     let why = |of| refused(&server, &hint(of, &updates));
     assert!(why(of(9)).starts_with("no connected program has a queue 9"));
-    assert_eq!(why(Target::default()), "specify a process or a queue for these hints");
+    assert_eq!(why(Target::default()), "specify a process or a queue");
     let gone = Target { pid: Some(Pid(1)), queue: None };
     assert_eq!(why(gone), "process 1 is not connected");
     let other = Target { pid: Some(me), queue: Some(QueueId(9)) };

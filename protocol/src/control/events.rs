@@ -65,6 +65,15 @@ pub enum EventKind {
         /// The hints, such as "priority 5".
         hints: String,
     },
+    /// Settings of queues were changed from outside.
+    Configured {
+        /// The process that changed them.
+        by: Pid,
+        /// The target, such as "queue 7 of pid 42".
+        target: String,
+        /// The settings, such as "level 3, threshold 8".
+        settings: String,
+    },
     /// The configuration was read again.
     Reloaded {
         /// The mistake because of which nothing has changed.

@@ -170,7 +170,7 @@ impl HintSpec {
             }
             Values::Laxity => {
                 let laxity = match number {
-                    // As in XSched.
+                    // The default of XSched.
                     Some(us) => {
                         let us = u64::try_from(us).ok().filter(|us| i64::try_from(*us).is_ok())?;
                         Laxity { us, lax: Priority::DEFAULT, critical: hints.priority }

@@ -28,10 +28,9 @@ from ._types import (
 
 
 @dataclass(frozen=True)
-class QueueStats:
-    """What an XQueue has done, and how it is configured."""
+class Counts:
+    """What one XQueue or several have done."""
 
-    handle: int = 0
     #: Commands launched by the submitting thread, and kept for later.
     direct: int = 0
     deferred: int = 0
@@ -45,6 +44,13 @@ class QueueStats:
     suspended_ns: int = 0
     #: Device time of completed commands in nanoseconds, as far as it is known: an upper bound.
     device_ns: int = 0
+
+
+@dataclass(frozen=True)
+class QueueStats(Counts):
+    """What an XQueue has done, and how it is configured."""
+
+    handle: int = 0
     #: The largest number of commands in flight, and the batch size; 0 while the queue adapts.
     threshold: int = 0
     batch_size: int = 0
@@ -58,23 +64,15 @@ class QueueStats:
 
 
 @dataclass(frozen=True)
-class ProcessStats:
+class ProcessStats(Counts):
     """What the XQueues of this process have done: sums, and each of them."""
 
     #: Whether the library is preloaded and on.
     active: bool = False
-    direct: int = 0
-    deferred: int = 0
-    pending: int = 0
-    launched: int = 0
-    in_flight: int = 0
-    suspensions: int = 0
-    suspended_ns: int = 0
-    device_ns: int = 0
     queues: tuple[QueueStats, ...] = ()
 
 
-_SUMS = [field.name for field in fields(ProcessStats) if field.name not in ("active", "queues")]
+_SUMS = [field.name for field in fields(Counts)]
 
 _FLAGS = {
     None: XQueueSuspendFlag.kQueueSuspendFlagNone,

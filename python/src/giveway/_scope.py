@@ -132,12 +132,7 @@ class Scope:
         part.mark = None
         _free.append(part)
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]] = None,
-        error: Optional[BaseException] = None,
-        trace: Optional[TracebackType] = None,
-    ) -> None:
+    def __exit__(self, kind: Optional[type[BaseException]] = None, *_: object) -> None:
         opened = self._open
         if not opened:
             return

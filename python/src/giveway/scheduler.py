@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from . import _checks, _config, _library
@@ -254,12 +253,7 @@ class Scheduler:
     def __enter__(self) -> Scheduler:
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]] = None,
-        error: Optional[BaseException] = None,
-        trace: Optional[TracebackType] = None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.shutdown()
 
 

@@ -1,8 +1,8 @@
 //! The hints of a stream's queue: its own, and those of parts of the program (`XHintBegin`).
 //!
 //! While a queue has parts, the most urgent hints of all parts count. A part counts from its begin until everything that
-//! was submitted to the queue before its end has completed. The agent looks for that while it is busy with the queue;
-//! without an agent nobody uses the hints but the worker, which ranks the queues of a device, and the next change finds it.
+//! was submitted to the queue before its end has completed. The agent removes it then. Without an agent only the worker of
+//! the device uses the priority, and the next call about the queue removes the part.
 
 use protocol::bounds::Priority;
 use protocol::codes::QueueClass;
@@ -38,15 +38,6 @@ pub(crate) struct StreamHints {
     priority: Priority,
     queue: QueueHints,
     parts: Vec<Part>,
-}
-
-/// The result of [`StreamHints::settle`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Settled {
-    /// The number of parts that count no longer.
-    pub(crate) gone: usize,
-    /// The number of parts that have ended and still count.
-    pub(crate) left: usize,
 }
 
 impl StreamHints {
@@ -92,12 +83,11 @@ impl StreamHints {
         true
     }
 
-    /// Removes the ended parts whose work has completed.
-    pub(crate) fn settle(&mut self, queue: &XQueue) -> Settled {
+    /// Removes the ended parts whose work has completed. Returns their number.
+    pub(crate) fn settle(&mut self, queue: &XQueue) -> usize {
         let before = self.parts.len();
         self.parts.retain_mut(|part| part.last.as_mut().is_none_or(|last| !queue.has_completed(last)));
-        let left = self.parts.iter().filter(|part| part.last.is_some()).count();
-        Settled { gone: before - self.parts.len(), left }
+        before - self.parts.len()
     }
 
     /// Returns the number of ended parts.

@@ -42,7 +42,7 @@ pub(crate) struct Stream {
     given: Mutex<Vec<HintUpdate>>,
     /// The place of its queue's state for a server.
     slot: QueueSlot,
-    /// What its queue had done before for a stream that has ended.
+    /// The counters of its queue at the begin of this stream. They are not zero if an ended stream had the queue before.
     earlier: Mutex<Stats>,
 }
 
@@ -164,8 +164,8 @@ impl Stream {
     /// Removes the parts whose work has completed. Returns true if others are in force now.
     pub(crate) fn settle_hints(&self, process: &Process) -> bool {
         let Some(queue) = self.queue() else { return false };
-        let (settled, changed) = self.change_hints(|hints| hints.settle(queue));
-        process.ended_parts.fetch_sub(u32::try_from(settled.gone).unwrap_or(u32::MAX), Ordering::AcqRel);
+        let (gone, changed) = self.change_hints(|hints| hints.settle(queue));
+        process.forget_ended_parts(gone);
         changed
     }
 
@@ -184,7 +184,7 @@ impl Stream {
     fn reset_hints(&self, process: &Process) {
         let first = self.first_hints(process);
         let mut hints = self.hints.lock();
-        process.ended_parts.fetch_sub(u32::try_from(hints.ended()).unwrap_or(u32::MAX), Ordering::AcqRel);
+        process.forget_ended_parts(hints.ended());
         if let Some(queue) = self.queue() {
             queue.set_priority(first.in_force().0.get());
         }
@@ -382,6 +382,10 @@ impl Process {
         })
         .ok()
         .flatten()
+    }
+
+    fn forget_ended_parts(&self, count: usize) {
+        self.ended_parts.fetch_sub(u32::try_from(count).unwrap_or(u32::MAX), Ordering::AcqRel);
     }
 
     /// Removes the parts whose work has completed. Returns true if others have ended and still count.

@@ -62,17 +62,17 @@ impl ResumeFlags {
     }
 }
 
-/// What was submitted to a queue until a moment: [`XQueue::work_so_far`]. The default is no work.
+/// The commands that were submitted to a queue before [`XQueue::work_so_far`] was called. The default has no commands.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
-    /// The bound of its commands; `None` if all of them are launched.
+    /// Its commands have tickets below this one; `None` once all of them are launched.
     before: Option<Ticket>,
-    /// What has to complete; `None` if that is not known yet, or if there is nothing.
+    /// The launches that must complete; `None` until all commands are launched.
     launched: Option<CompletionSnapshot>,
 }
 
 impl XQueue {
-    /// Returns what was submitted to this queue so far.
+    /// Returns the commands that were submitted to this queue so far.
     pub fn work_so_far(&self) -> Work {
         let before = self.core.tickets.bound();
         let mut work = Work { before: Some(before), launched: None };
@@ -80,8 +80,8 @@ impl XQueue {
         work
     }
 
-    /// Returns true if the work, which is that of this queue, is known to have completed, or was dropped. What was
-    /// launched soon after the work may have to complete as well.
+    /// Returns true if the work is known to have completed, or was dropped. Launches soon after the work may have to complete
+    /// as well. The work must be that of this queue.
     pub fn has_completed(&self, work: &mut Work) -> bool {
         self.note_launched(work);
         work.before.is_none() && work.launched.is_none_or(|launched| self.hot.flight.covers(launched))
@@ -89,7 +89,7 @@ impl XQueue {
 
     fn note_launched(&self, work: &mut Work) {
         if work.before.is_some_and(|before| self.frontier() >= before) {
-            // After the frontier: it includes everything up to that.
+            // Read after the frontier, so that it includes every launch before that.
             *work = Work { before: None, launched: Some(self.hot.flight.snapshot()) };
         }
     }

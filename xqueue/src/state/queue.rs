@@ -353,7 +353,7 @@ impl XQueue {
     /// Returns the number of launches by submitting threads, failed ones included.
     pub(crate) fn direct_launches(&self) -> u64 {
         let launched = self.hot.flight.launched();
-        // Behind the launches, which count later: so no deferred launch counts as a direct one.
+        // Read second: a deferred launch counts here first, so that none is taken for a direct one.
         let deferred = self.hot.deferred_launched.load(Ordering::Acquire);
         launched.saturating_sub(deferred) + self.direct_failed.load(Ordering::Relaxed)
     }

@@ -44,11 +44,7 @@ impl<P: ClientPage> Core<P> {
                 if let HintUpdate::Window = said {
                     gang.hints.window = true;
                 } else if concerns_queues(*said, of) {
-                    let meant = state
-                        .slots
-                        .iter_mut()
-                        .filter(|slot| of.queue.is_none_or(|queue| slot.queue.is_meant_by(queue)));
-                    for slot in meant {
+                    for slot in state.slots.iter_mut().filter(|slot| of.includes(slot.queue)) {
                         slot.words.note(*said, now, asker.grant.administers);
                     }
                 } else {
@@ -74,8 +70,7 @@ impl<P: ClientPage> Core<P> {
         let of_place = |place: usize| {
             let gang = &self.gangs()[place];
             let queues = gang.queues.iter().map(|status| status.queue);
-            let meant = queues.filter(|queue| of.queue.is_none_or(|typed| queue.is_meant_by(typed)));
-            (gang.client, meant.collect())
+            (gang.client, queues.filter(|queue| of.includes(*queue)).collect())
         };
         let meant: Vec<(_, Vec<_>)> = self.meant(asker, of)?.into_iter().map(of_place).collect();
         match meant.iter().all(|(_, queues)| queues.is_empty()) {
@@ -86,9 +81,8 @@ impl<P: ClientPage> Core<P> {
 
     /// The places of the clients that are meant.
     fn meant(&self, asker: &Asker, of: Target) -> Result<Vec<usize>, Refusal> {
-        let has = |gang: &Gang| {
-            of.queue.is_none_or(|id| gang.queues.iter().any(|queue| queue.queue.is_meant_by(id)))
-        };
+        let has =
+            |gang: &Gang| of.queue.is_none() || gang.queues.iter().any(|status| of.includes(status.queue));
         let named: Vec<(usize, &Gang)> = self
             .seen_by(asker)
             .filter(|(_, (state, _))| asker.changes(state.uid, &state.grant))
@@ -171,8 +165,7 @@ impl<P: ClientPage> Core<P> {
         }
         for &place in places {
             let slots = &self.clients[place].slots;
-            let mut meant =
-                slots.iter().filter(|slot| of.queue.is_none_or(|queue| slot.queue.is_meant_by(queue)));
+            let mut meant = slots.iter().filter(|slot| of.includes(slot.queue));
             if let Some(held) = meant.find(|slot| slot.is_held()) {
                 return Err(Refusal::HeldByProgram {
                     pid: self.gangs()[place].pid,

@@ -141,8 +141,13 @@ impl Server {
         };
         let hints = said.iter().map(one).collect::<Vec<_>>().join(", ");
         let (by, target) = (Pid(connection.pid), of.to_string());
+        self.note_about(connection, of, EventKind::Hinted { by, target, hints });
+    }
+
+    /// Notes what a person has done about a target.
+    pub(super) fn note_about(&mut self, connection: &Connection, of: Target, kind: EventKind) {
         let audience = of.pid.and_then(|pid| self.audience_of(pid));
-        let kind = event(EventKind::Hinted { by, target, hints }, crate::clock::now());
+        let kind = event(kind, crate::clock::now());
         self.events.note(audience.unwrap_or_else(|| Self::person(connection)), kind);
     }
 

@@ -5,7 +5,7 @@ use crate::connection::{Connection, End};
 use crate::core::ClientPage as _;
 use crate::error::Refusal;
 use crate::pages::send_files;
-use protocol::control::{QueueSettings, Reply, Target};
+use protocol::control::{EventKind, QueueSettings, Reply, Target};
 use protocol::ids::Pid;
 use protocol::message::ToClient;
 use protocol::page::TAKES_CONFIGURATION;
@@ -31,7 +31,10 @@ impl Server {
             let refusal = Refusal::TakesNoSettings(pages.pid());
             return self.refuse(connection, &refusal);
         }
-        info!(pid = connection.pid, "settings for {of}: {settings:?}");
+        info!(pid = connection.pid, "settings for {of}: {settings}");
+        let (by, target) = (Pid(connection.pid), of.to_string());
+        let noted = EventKind::Configured { by, target, settings: settings.to_string() };
+        self.note_about(connection, of, noted);
         let number = |value: Option<NonZeroU32>| value.map_or(0, NonZeroU32::get);
         let mut unread = None;
         for (client, queues) in meant {

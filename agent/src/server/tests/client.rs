@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use protocol::bounds::Priority;
 use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
+use protocol::message::ToClient;
 use protocol::page::{EVENT_IDLE, EVENT_READY, activity_of};
 use protocol::status::Activity;
 use std::collections::HashMap;
@@ -45,11 +46,15 @@ impl xqueue::HwDevice for Hw {
 type Queues = Arc<Mutex<Vec<(u64, Arc<XQueue>, &'static QueueSlot)>>>;
 type Hints = Arc<Mutex<HashMap<u64, QueueHints>>>;
 
+/// The settings that came for queues: handle, level, threshold, batch size.
+type Settings = Arc<Mutex<Vec<(u64, Option<PreemptLevel>, Option<u32>, Option<u32>)>>>;
+
 /// The program's side of a client.
 #[derive(Debug)]
 struct Program {
     queues: Queues,
     hints: Hints,
+    settings: Settings,
 }
 
 impl Host for Program {
@@ -88,6 +93,21 @@ impl Host for Program {
         (subject == 900).then(|| "kernel 900".to_owned())
     }
     fn level_changed(&self) {}
+    fn configure(
+        &self,
+        handle: u64,
+        level: Option<PreemptLevel>,
+        threshold: Option<u32>,
+        batch: Option<u32>,
+    ) {
+        self.settings.lock().push((handle, level, threshold, batch));
+    }
+    fn settle_hints(&self) -> bool {
+        false
+    }
+    fn has_ended_hints(&self) -> bool {
+        false
+    }
 }
 
 /// A program with a client, and the socket of a server.
@@ -97,6 +117,7 @@ pub(super) struct Bed {
     pub(super) shared: Arc<Shared>,
     queues: Queues,
     hints: Hints,
+    settings: Settings,
     agent: Option<JoinHandle<()>>,
     _folder: tempfile::TempDir,
     _alone: parking_lot::MutexGuard<'static, ()>,
@@ -108,9 +129,12 @@ impl Bed {
         let folder = tempfile::tempdir().unwrap();
         let (absent, path) = (folder.path().join("absent"), folder.path().join("socket"));
         let listener = UnixListener::bind(&path).unwrap();
-        let (queues, hints) = (Queues::default(), Hints::default());
-        let program: &'static Program =
-            Box::leak(Box::new(Program { queues: queues.clone(), hints: hints.clone() }));
+        let (queues, hints, settings) = (Queues::default(), Hints::default(), Settings::default());
+        let program: &'static Program = Box::leak(Box::new(Program {
+            queues: queues.clone(),
+            hints: hints.clone(),
+            settings: settings.clone(),
+        }));
         let preemption: &'static Preemption = Box::leak(Box::new(Preemption::new(program)));
         let shared = Arc::new(Shared::new(preemption));
         shared.mode.set(Decider::Server);
@@ -120,7 +144,17 @@ impl Bed {
         domain.add_device(xqueue::DeviceId(0), Arc::new(Hw));
         let theirs = shared.clone();
         let agent = std::thread::spawn(move || Client::at(vec![absent, path], domain, theirs).run(0));
-        Self { listener, domain, shared, queues, hints, agent: Some(agent), _folder: folder, _alone: alone }
+        Self {
+            listener,
+            domain,
+            shared,
+            queues,
+            hints,
+            settings,
+            agent: Some(agent),
+            _folder: folder,
+            _alone: alone,
+        }
     }
 
     pub(super) fn queue(&self, handle: u64, priority: i32) -> Arc<XQueue> {
@@ -388,4 +422,25 @@ fn forked_child_has_no_pages() {
     assert_eq!((libc::WIFEXITED(status), libc::WEXITSTATUS(status)), (true, 0));
     shared.permit(false, false);
     until("the parent still follows the server", || !queue.may_run());
+}
+
+#[test]
+fn settings_from_the_server_reach_the_program() {
+    let bed = Bed::new();
+    bed.queue(5, 0);
+    let mut end = bed.accept();
+    let shared = end.welcome(Faults::default());
+    until("it says that it takes settings", || {
+        shared.client.takes.load(Ordering::SeqCst) & TAKES_CONFIGURATION != 0
+    });
+    end.next();
+    for (level, threshold, batch_size) in [(3, 8, 4), (0, 0, 2)] {
+        let message = ToClient::Configure { queue: QueueId(5), level, threshold, batch_size };
+        end.send(&message.encode(), &[]);
+    }
+    let expected = [(5, Some(PreemptLevel::Interrupt), Some(8), Some(4)), (5, None, None, Some(2))];
+    until("both have come", || {
+        shared.renew();
+        *bed.settings.lock() == expected
+    });
 }
