@@ -23,6 +23,7 @@ pub struct RuntimeFunctions {
     pub stream_synchronize: pfn::hipStreamSynchronize,
     pub stream_is_capturing: pfn::hipStreamIsCapturing,
     pub stream_get_flags: pfn::hipStreamGetFlags,
+    pub stream_get_priority: pfn::hipStreamGetPriority,
     pub get_device: pfn::hipGetDevice,
     pub set_device: pfn::hipSetDevice,
     pub exchange_capture_mode: pfn::hipThreadExchangeStreamCaptureMode,

@@ -18,8 +18,8 @@ extern "C" {
 
 /** In place of an XQueue: the XQueues of the streams that the calling thread creates from now on. The hints for them override
  * those of the environment. They count for XQueues that exist automatically (XSCHED_AUTO_XQUEUE) and for those by
- * XQueueCreate on such a stream. A hint that is taken back leaves that of the environment in force. Priority, share and
- * XHintPreemptible cannot be taken back. giveway's own. */
+ * XQueueCreate on such a stream. A hint that is taken back leaves that of the environment in force. XHINT_KEEP takes
+ * back priority, share and XHintPreemptible. giveway's own. */
 #define XQUEUE_OF_NEW_STREAMS UINT64_MAX
 
 /** Selects the scheduler of this process in place of the one that the environment named. Suspensions by the
@@ -129,7 +129,7 @@ typedef struct {
   Deadline deadline;
 } XHintSet;
 
-/** In XHintSet: the priority of the XQueue stays. */
+/** In XHintSet: the priority of the XQueue stays. With XQUEUE_OF_NEW_STREAMS: the hint is taken back. */
 #define XHINT_KEEP INT32_MIN
 
 /** Begins a part of the program in which an XQueue has other hints, and writes the number of the part to *scope. The hints

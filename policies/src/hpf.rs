@@ -5,6 +5,11 @@
 //! the others are suspended. Entities of equal priority share the device. An entity of priority
 //! [`Priority::NO_EXECUTE`] never runs.
 //!
+//! # The priority of streams
+//! HIP's priority of a stream (`hipStreamCreateWithPriority`) decides between equal priorities. Under the local scheduler it
+//! does so for the queues of the process. Under `xserver` it does so between processes if `stream-priorities` is 1: a
+//! process has that of its most urgent queue with work.
+//!
 //! # What is different
 //! XSched compares single queues. Here a process under `xserver` has the highest priority of its queues with
 //! work, and runs on all its devices or on none. While it is suspended because of one device, lower work may
@@ -67,30 +72,79 @@
 //!
 //! [`Priority::NO_EXECUTE`]: protocol::bounds::Priority::NO_EXECUTE
 
-use crate::parameter::{FIRST, GAPS, Parameter, SHARE, SLOWDOWN, Values};
+use crate::parameter::{FIRST, GAPS, Parameter, SHARE, SLOWDOWN, Values, parameter};
 use crate::policy::{Input, Manner, Policy, Ranking};
-use crate::reason::PRIORITY;
+use crate::reason::{PRIORITY, ReasonKind, first, second};
+use crate::sched_entity::SchedEntity;
+use protocol::bounds::{Priority, StreamPriority};
+use protocol::operation::EntityId;
 use protocol::time::Time;
+use std::cmp::Ordering;
 
-pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE, SLOWDOWN, FIRST];
+const STREAMS: Parameter = parameter!("stream-priorities" in (0.0, 1.0), default 0.0,
+    "1: between processes of equal priority HIP's priorities of their streams decide; 0: they decide within a process only");
+
+pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE, SLOWDOWN, FIRST, STREAMS];
+
+/// Priority of the entity, and priority of its stream.
+pub(crate) const STREAM: &ReasonKind = &ReasonKind::new("StreamPriority", |its| {
+    format!("has priority {} and stream priority {}", first(its), second(its))
+})
+.comparing(|its, own| {
+    if !STREAM.is(&own) {
+        return None;
+    }
+    let stream = || format!("has priority {} as well", first(its));
+    match (first(its).cmp(&first(own)), second(its).cmp(&second(own))) {
+        (Ordering::Greater, _) => Some(format!("has priority {} > {}", first(its), first(own))),
+        (Ordering::Equal, Ordering::Greater) => {
+            Some(format!("{}, and stream priority {} > {}", stream(), second(its), second(own)))
+        }
+        (Ordering::Equal, Ordering::Equal) => Some(format!("{}, and its turn comes first", stream())),
+        _ => None,
+    }
+});
+
+/// The number of ranks for each priority: one for each stream priority.
+const STEP: i64 = *StreamPriority::RANGE.end() - *StreamPriority::RANGE.start() + 1;
+
+fn rank_of(priority: Priority, stream: StreamPriority) -> i64 {
+    i64::from(priority) * STEP + i64::from(stream)
+}
 
 /// Highest priority first; see the head of this file.
 #[derive(Debug, Default)]
 pub struct Hpf {
     manner: Manner,
+    streams_of_gangs: bool,
+}
+
+impl Hpf {
+    fn counts_streams(&self, entity: &SchedEntity) -> bool {
+        self.streams_of_gangs || matches!(entity.id, EntityId::Queue(_))
+    }
 }
 
 impl Policy for Hpf {
     fn configure(&mut self, values: &Values) {
         self.manner = values.manner();
+        self.streams_of_gangs = values.get(STREAMS.name) >= 0.5;
     }
 
     fn rank(&mut self, input: Input<'_>, rankings: &mut [Ranking]) -> Option<Time> {
+        let mut counts = input.members().filter(|(_, entity)| self.counts_streams(entity));
+        let differ = counts.any(|(_, entity)| entity.streams != Default::default());
         for (index, entity) in input.members() {
-            let [rank, floor, ceiling] = [entity.priority, entity.floor, entity.ceiling].map(i64::from);
-            let reason = PRIORITY.number(rank);
-            let range = Some((floor, ceiling));
-            rankings[index] = Ranking { range, ..Ranking::new(rank, reason).with_manner(self.manner) };
+            let streams = if self.counts_streams(entity) { entity.streams } else { Default::default() };
+            let (rank, priority) = (rank_of(entity.priority, streams.own), i64::from(entity.priority));
+            let reason = if differ {
+                STREAM.pair(["priority", "stream"], [priority, streams.own.into()])
+            } else {
+                PRIORITY.number(priority)
+            };
+            let range = (rank_of(entity.floor, streams.floor), rank_of(entity.ceiling, streams.ceiling));
+            rankings[index] =
+                Ranking { range: Some(range), ..Ranking::new(rank, reason).with_manner(self.manner) };
         }
         None
     }

@@ -68,7 +68,7 @@ pub const POLICIES: &[Row] = &[
         advice: "For an urgent service beside batch work whose priorities are known. Not where urgent work \
                  never ends and the others must still make progress: set XSCHED_STARVATION_MS, or use FAIR.",
         parameters: hpf::PARAMETERS,
-        reasons: &[PRIORITY],
+        reasons: &[PRIORITY, hpf::STREAM],
         goes_by_priority: true,
         conserves_work: true,
         new: || Box::<Hpf>::default(),
@@ -81,7 +81,7 @@ pub const POLICIES: &[Row] = &[
                  memory, a link or power. Not where devices are independent: HPF leaves none of them idle \
                  beside waiting work.",
         parameters: hpf::PARAMETERS,
-        reasons: &[PRIORITY],
+        reasons: &[PRIORITY, hpf::STREAM],
         goes_by_priority: true,
         conserves_work: false,
         new: || Box::<Hhpf>::default(),

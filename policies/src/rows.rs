@@ -4,7 +4,7 @@
 //! the same: a decision costs as much as what has changed, and a constant for each entity.
 
 use crate::times::earlier;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, StreamPriority};
 use protocol::codes::PreemptLevel;
 use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
@@ -58,15 +58,34 @@ impl fmt::Debug for Revision {
     }
 }
 
+/// The priority of a queue, and the priority of its stream, which decides between equal ones where a policy says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Urgency {
+    pub priority: Priority,
+    pub stream: StreamPriority,
+}
+
+impl Urgency {
+    fn of(queue: &QueueStatus) -> Self {
+        Self { priority: queue.priority, stream: queue.hints.stream_priority }
+    }
+}
+
+impl From<Priority> for Urgency {
+    fn from(priority: Priority) -> Self {
+        Self { priority, stream: StreamPriority::DEFAULT }
+    }
+}
+
 /// What the queues of an entity say together. Queues of priority [`Priority::NO_EXECUTE`] do not count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sums {
     /// The time since which one of them counts as ready; `None` if none does.
     pub ready_since: Option<Time>,
-    pub priority: Priority,
+    pub urgency: Urgency,
     pub lead: QueueId,
-    pub floor: Priority,
-    pub ceiling: Priority,
+    pub floor: Urgency,
+    pub ceiling: Urgency,
     pub launched: u64,
     pub level: PreemptLevel,
     pub utilization: u64,
@@ -79,10 +98,10 @@ impl Sums {
         let priority = if queues.is_empty() { Priority::DEFAULT } else { Priority::NO_EXECUTE };
         Self {
             ready_since: None,
-            priority,
+            urgency: priority.into(),
             lead: QueueId(0),
-            floor: priority,
-            ceiling: priority,
+            floor: priority.into(),
+            ceiling: priority.into(),
             launched: 0,
             level: PreemptLevel::Block,
             utilization: 0,
@@ -189,7 +208,7 @@ pub(crate) fn read(
     mut note_use: impl FnMut(DeviceId, bool),
 ) -> (Sums, Option<Time>) {
     let mut sums = Sums::none(queues);
-    let mut range: Option<(Priority, Priority)> = None;
+    let mut range: Option<(Urgency, Urgency)> = None;
     let (mut lead, mut idle_lead) = (None, None);
     let (mut utilization, mut idle_utilization) = (0, 0);
     let mut settles = None;
@@ -206,8 +225,9 @@ pub(crate) fn read(
         sums.level = sums.level.max(queue.level);
         let Counts { direct, deferred, .. } = queue.counts;
         sums.launched = sums.launched.saturating_add(direct).saturating_add(deferred);
-        let (floor, ceiling) = range.unwrap_or((queue.priority, queue.priority));
-        range = Some((floor.min(queue.priority), ceiling.max(queue.priority)));
+        let urgency = Urgency::of(queue);
+        let (floor, ceiling) = range.unwrap_or((urgency, urgency));
+        range = Some((floor.min(urgency), ceiling.max(urgency)));
         if let Some(us) = queue.hints.deadline_us {
             sums.deadline = earlier(sums.deadline, (us, queue.queue));
         }
@@ -218,8 +238,8 @@ pub(crate) fn read(
     if let Some((floor, ceiling)) = range {
         (sums.floor, sums.ceiling) = (floor, ceiling);
     }
-    if let Some((priority, lead)) = lead.or(idle_lead) {
-        (sums.priority, sums.lead) = (priority, lead);
+    if let Some((urgency, lead)) = lead.or(idle_lead) {
+        (sums.urgency, sums.lead) = (urgency, lead);
     }
     sums.utilization = if sums.ready_since.is_some() { utilization } else { idle_utilization };
     (sums, settles)
@@ -243,9 +263,10 @@ fn ready_since(activity: Activity, linger: Duration, now: Time, settles: &mut Op
     }
 }
 
-/// Keeps the queue of the highest priority, the first among equals.
-fn raise(lead: &mut Option<(Priority, QueueId)>, queue: &QueueStatus) {
-    if lead.is_none_or(|(priority, _)| priority < queue.priority) {
-        *lead = Some((queue.priority, queue.queue));
+/// Keeps the most urgent queue, the first among equals.
+fn raise(lead: &mut Option<(Urgency, QueueId)>, queue: &QueueStatus) {
+    let urgency = Urgency::of(queue);
+    if lead.is_none_or(|(known, _)| known < urgency) {
+        *lead = Some((urgency, queue.queue));
     }
 }

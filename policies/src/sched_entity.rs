@@ -3,7 +3,7 @@
 use crate::per_entity::PerEntity;
 use crate::rows::{self, Course, EntityQueue, Revision, Rows, Sums, Times};
 use crate::times::earlier;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, StreamPriority};
 use protocol::codes::PreemptLevel;
 use protocol::hint::ProcessHints;
 use protocol::ids::{DeviceId, Pid, QueueId};
@@ -38,12 +38,15 @@ pub struct SchedEntity {
     pub idle_since: Option<Time>,
     /// The priority that counts: the highest of its ready queues, or of all its queues while none is ready.
     pub priority: Priority,
-    /// The queue with that priority, the one with the smallest number among equals; 0 if it has no queue.
+    /// The queue with that priority, the one with the highest stream priority and then the smallest number among equals; 0
+    /// if it has no queue.
     pub lead: QueueId,
     /// The lowest priority of its queues, to which its own can fall.
     pub floor: Priority,
     /// The highest priority of its queues, to which its own can rise.
     pub ceiling: Priority,
+    /// The stream priorities that belong to these priorities.
+    pub streams: StreamPriorities,
     /// The number of launches of its queues when one of them turned ready or idle last. It also falls: a queue that
     /// is gone does not count.
     pub launched: u64,
@@ -68,6 +71,18 @@ pub struct SchedEntity {
     pub(crate) revision: Revision,
     uses: Range<usize>,
     queues: Range<usize>,
+}
+
+/// The priorities of an entity's streams (`hipStreamCreateWithPriority`), which decide between equal priorities where the
+/// policy says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StreamPriorities {
+    /// That of [`SchedEntity::lead`].
+    pub own: StreamPriority,
+    /// The lowest one among the queues with the lowest priority.
+    pub floor: StreamPriority,
+    /// The highest one among the queues with the highest priority.
+    pub ceiling: StreamPriority,
 }
 
 impl SchedEntity {
@@ -279,10 +294,15 @@ impl SchedEntities {
                 Course::Idle(since) => Some(since),
                 _ => None,
             },
-            priority: sums.priority,
+            priority: sums.urgency.priority,
             lead: sums.lead,
-            floor: sums.floor,
-            ceiling: sums.ceiling,
+            floor: sums.floor.priority,
+            ceiling: sums.ceiling.priority,
+            streams: StreamPriorities {
+                own: sums.urgency.stream,
+                floor: sums.floor.stream,
+                ceiling: sums.ceiling.stream,
+            },
             launched: sums.launched,
             level: sums.level,
             utilization: sums.utilization,

@@ -6,7 +6,7 @@ use common::{entity_queues, gang, global, local, pid, queue, status};
 use policies::reason::PRIORITY;
 use policies::{Choice, Engine, registry};
 use proptest::prelude::*;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, StreamPriority};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
 use protocol::operation::{EntityId, Operation, Permit, Reason};
 use protocol::policy::PolicyKind;
@@ -120,6 +120,53 @@ fn local_queues_run_by_priority() {
             (1..).zip(*queues).map(|(id, &(device, priority, ready))| queue(id, device, priority, ready));
         assert_eq!(words(&local(queues.collect())), *expected, "{case}");
     }
+}
+
+/// A queue with work: its device, its priority and the priority of its stream.
+fn stream(id: u64, device: u32, priority: i64, stream_priority: i64) -> QueueStatus {
+    let mut queue = queue(id, device, priority, true);
+    queue.hints.stream_priority = StreamPriority::try_from(stream_priority).unwrap();
+    queue
+}
+
+#[test]
+fn stream_priority_decides_between_local_queues_of_equal_priority() {
+    let table: &[(&str, &[(i64, i64)], &str)] = &[
+        ("high and normal", &[(0, 0), (0, 1)], "stop* run"),
+        ("normal and low", &[(0, 0), (0, -1)], "run stop*"),
+        ("high, high and low", &[(0, 1), (0, 1), (0, -1)], "run run stop*"),
+        ("the priority comes first", &[(1, -1), (0, 1)], "run stop*"),
+        ("the lowest high one and the highest low one", &[(-255, -1), (-254, -1)], "stop* run"),
+    ];
+    for (case, queues, expected) in table {
+        let queues =
+            (1..).zip(*queues).map(|(id, &(priority, of_stream))| stream(id, 1, priority, of_stream));
+        assert_eq!(words(&local(queues.collect())), *expected, "{case}");
+    }
+    let both = local(vec![stream(1, 1, 4, 0), stream(2, 1, 4, 1)]);
+    let text = policies::explain(&decide(&both)[0].permit.reason);
+    assert!(text.ends_with("has priority 4 as well, and stream priority 1 > 0"), "{text}");
+}
+
+#[test]
+fn stream_priority_decides_between_gangs_if_the_policy_says_so() {
+    let decided = |streams: f64, second: Vec<QueueStatus>| {
+        let mut choice = registry::find(PolicyKind::Hpf).map(Choice::new).unwrap();
+        choice.values.set("stream-priorities", streams).unwrap();
+        let gangs = vec![gang(1, vec![stream(1, 1, 4, 0)]), gang(2, second)];
+        let mut engine = Engine::new(choice, Duration::ZERO);
+        let decision = engine.decide(&global(gangs), NOW);
+        decision.operations.iter().map(|operation| operation.permit.run).collect::<Vec<_>>()
+    };
+    assert_eq!(decided(0.0, vec![stream(1, 1, 4, 1)]), [true, true]);
+    assert_eq!(decided(1.0, vec![stream(1, 1, 4, 1)]), [false, true]);
+    assert_eq!(decided(1.0, vec![stream(1, 1, 4, -1)]), [true, false]);
+    assert_eq!(
+        decided(1.0, vec![stream(1, 1, 4, -1), stream(2, 1, 4, 1)]),
+        [false, true],
+        "its most urgent queue"
+    );
+    assert_eq!(decided(1.0, vec![stream(1, 1, 3, 1)]), [true, false], "the priority comes first");
 }
 
 #[test]

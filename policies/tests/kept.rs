@@ -8,7 +8,7 @@ use policies::{Choice, Engine, registry};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
-use protocol::bounds::{Priority, Utilization};
+use protocol::bounds::{Priority, StreamPriority, Utilization};
 use protocol::codes::{PreemptLevel, QueueClass};
 use protocol::event::Event;
 use protocol::hint::{Hint, Laxity, QueueHints};
@@ -57,6 +57,7 @@ fn hints() -> impl Strategy<Value = QueueHints> {
                 arrival: arrival.map(|nanos| Time(BEGIN + nanos)),
                 class: [None, Some(QueueClass::LatencyCritical), Some(QueueClass::BestEffort)]
                     [number as usize % 3],
+                stream_priority: StreamPriority::try_from(percent % 3 - 1).unwrap(),
             }
         },
     )

@@ -81,6 +81,9 @@ bounded! {
     /// The priority of a queue: a bigger number is more urgent. A queue of [`Priority::NO_EXECUTE`] never
     /// runs.
     Priority(i32) "priority" = -256..=255, 0;
+    /// The priority that HIP has for a stream (`hipStreamCreateWithPriority`), as a bigger number for a more urgent stream:
+    /// HIP's -1 is 1 here. It decides between equal [priorities](Priority) only.
+    StreamPriority(i8) "stream priority" = -1..=1, 0;
     /// A share of the device in percent, for the policies that partition it.
     Utilization(u8) "utilization" = 0..=100, 100;
     /// The most of a device in percent, for the policies that support it.
@@ -135,6 +138,7 @@ mod tests {
         fn number_outside_the_range_is_refused_and_inside_accepted(near in -300i64..400, far in any::<i64>()) {
             for value in [near, far, far / 1_000_000_000_000] {
                 prop_assert_eq!(Priority::try_from(value).ok().map(i64::from), Priority::RANGE.contains(&value).then_some(value));
+                prop_assert_eq!(StreamPriority::try_from(value).ok().map(i64::from), StreamPriority::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Utilization::try_from(value).ok().map(i64::from), Utilization::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Cap::try_from(value).ok().map(i64::from), Cap::RANGE.contains(&value).then_some(value));
                 prop_assert_eq!(Timeslice::try_from(value).ok().map(i64::from), Timeslice::RANGE.contains(&value).then_some(value));

@@ -50,6 +50,9 @@ pub const EVENT_PROGRESS: u32 = 4;
 
 /// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Trace`].
 pub const TAKES_TRACES: u32 = 1;
+/// [`ServerPage::takes`]: the server knows the hint of a stream's priority
+/// ([`QueueHints::stream_priority`](crate::hint::QueueHints::stream_priority)). An older one refuses a message with it.
+pub const ACCEPTS_STREAM_PRIORITIES: u32 = 2;
 /// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Configure`].
 pub const TAKES_CONFIGURATION: u32 = 2;
 
@@ -69,7 +72,8 @@ pub struct ServerPage {
     pub wants: AtomicU32,
     /// Counter of requests to update every number of the client's page.
     pub report: AtomicU32,
-    /// Further messages that the server accepts: [`crate::cost::ACCEPTS_COSTS`]. An older server leaves it zero.
+    /// Further messages that the server accepts: [`crate::cost::ACCEPTS_COSTS`], [`ACCEPTS_STREAM_PRIORITIES`]. An older
+    /// server leaves it zero.
     pub takes: AtomicU32,
     /// Costs of evictions, as clients reported them, in any order.
     pub costs: [CostWords; COSTS],
@@ -93,6 +97,10 @@ pub struct ClientHeader {
     pub cost_origin: AtomicU32,
     /// Messages that the client takes: [`TAKES_TRACES`], [`TAKES_CONFIGURATION`]. An older client leaves it zero.
     pub takes: AtomicU32,
+    /// Packets that the devices have taken from the process's compute queues, by the read indices of those queues that
+    /// exist. A change is progress, also where no marker shows that a command has completed. Clients that do not follow
+    /// their queues leave it zero.
+    pub taken: AtomicU64,
     /// Statistics of evictions.
     pub holds: EvictCounters,
 }
@@ -154,6 +162,7 @@ const _: () = {
     assert!(std::mem::offset_of!(ClientHeader, holds) == 64);
     assert!(std::mem::offset_of!(ClientHeader, cost_origin) == 48);
     assert!(std::mem::offset_of!(ClientHeader, takes) == 52);
+    assert!(std::mem::offset_of!(ClientHeader, taken) == 56);
     assert!(std::mem::offset_of!(ServerPage, takes) == 28);
     assert!(std::mem::offset_of!(ServerPage, costs) == 32);
     assert!(size_of::<ClientHeader>().is_multiple_of(size_of::<Slot>()));

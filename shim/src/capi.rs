@@ -4,6 +4,7 @@
 //! because each is a label in assembly that jumps to its function, so `version.map` alone gives them a
 //! version (docs/adr/0003).
 
+use crate::interpose::runtime;
 use crate::process::Process;
 use crate::process::streams::{self, Stream};
 use crate::process::this_process::PREEMPTION;
@@ -124,7 +125,10 @@ fn adopt(process: &'static Process, stream: hipStream_t) -> Result<&'static Stre
         0 => OrderClass::Blocking,
         _ => OrderClass::Independent,
     };
-    streams::remember(stream, class);
+    let (mut priority, get_priority) = (0, process.real.stream_get_priority);
+    // SAFETY: the handle is valid, as the call above has shown, and so is the place.
+    let _normal_if_it_fails = unsafe { get_priority(stream, &mut priority) };
+    streams::remember(stream, class, streams::priority_of(priority));
     process.base.streams.get(stream.as_raw()).ok_or(XResult::ErrorInvalidValue)
 }
 
@@ -157,6 +161,7 @@ unsafe extern "C" fn queue_create(xq: *mut u64, hwq: u64, level: i64, flags: i64
         {
             return Err(XResult::ErrorInvalidValue);
         }
+        runtime::warn_if_before_us();
         let level = PreemptLevel::from_number(level).ok_or(XResult::ErrorInvalidValue)?;
         if flags != 0 {
             return Err(XResult::ErrorNotSupported);

@@ -173,10 +173,10 @@ handlers! {
     [hipStreamSynchronize hipStreamSynchronize_spt] ($stream:expr) => { sync::stream($call, $spt, $stream) }
     [hipStreamQuery hipStreamQuery_spt] ($stream:expr) => { sync::query($call, $spt, $stream) }
 
-    [hipStreamCreate] ($stream:expr) => { stream::create($call, $stream, 0, |real| real($stream)) }
-    [hipStreamCreateWithFlags] ($stream:expr, $flags:expr) => { stream::create($call, $stream, $flags, |real| real($stream, $flags)) }
-    [hipStreamCreateWithPriority] ($stream:expr, $flags:expr, $priority:expr) => { stream::create($call, $stream, $flags, |real| real($stream, $flags, $priority)) }
-    [hipExtStreamCreateWithCUMask] ($stream:expr, $size:expr, $mask:expr) => { stream::create($call, $stream, 0, |real| real($stream, $size, $mask)) }
+    [hipStreamCreate] ($stream:expr) => { stream::create($call, $stream, 0, 0, |real| real($stream)) }
+    [hipStreamCreateWithFlags] ($stream:expr, $flags:expr) => { stream::create($call, $stream, $flags, 0, |real| real($stream, $flags)) }
+    [hipStreamCreateWithPriority] ($stream:expr, $flags:expr, $priority:expr) => { stream::create($call, $stream, $flags, $priority, |real| real($stream, $flags, $priority)) }
+    [hipExtStreamCreateWithCUMask] ($stream:expr, $size:expr, $mask:expr) => { stream::create($call, $stream, 0, 0, |real| real($stream, $size, $mask)) }
     [hipStreamDestroy] ($stream:expr) => { stream::destroy($call, $stream) }
     [hipDeviceReset] () => { stream::reset($call) }
 

@@ -142,8 +142,11 @@ static void new_streams() {
   FINE(XQueueDestroy(xqs[2]));
   FINE(XQueueCreate(&xqs[2], hwqs[2], kPreemptLevelBlock, kQueueCreateFlagNone));
   REQUIRE(priority_of(xqs[2]) == -3, "a new XQueue of the stream");
+  end(streams[2], hwqs[2], xqs[2]);
+  FINE(XHintPriority(XQUEUE_OF_NEW_STREAMS, XHINT_KEEP));
+  xqs[2] = make(&streams[2], &hwqs[2]);
+  REQUIRE(priority_of(xqs[2]) == 0, "a hint that is taken back");
   for (int i = 0; i < 3; i++) end(streams[i], hwqs[i], xqs[i]);
-  FINE(XHintPriority(XQUEUE_OF_NEW_STREAMS, 0));
 }
 
 static void find(hipStream_t stream, XQueueHandle xq) {

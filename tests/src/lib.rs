@@ -38,7 +38,7 @@ pub use plain_client::PlainClient;
 pub use process::{Finished, Running, Stats};
 pub use runtime::{
     Installed, Runtime, Sanitized, arch, c_program, code_object, example_program, gpreempt_example,
-    gpreempt_library, hip_major, linked_program, program,
+    gpreempt_library, hip_major, linked_program, program, program_behind_the_runtime,
 };
 pub use trace::Recorder;
 pub use tree::{product, workspace};

@@ -210,6 +210,14 @@ pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
     linked_with(folder, name, &[])
 }
 
+/// The same program, linked in the wrong order: its calls of HIP lead to the runtime.
+///
+/// # Errors
+/// The compiler is missing or refuses the program, in a sentence.
+pub fn program_behind_the_runtime(folder: &str, name: &str) -> Result<PathBuf, String> {
+    linked_with(folder, name, &["-Wl,--no-as-needed", "-lamdhip64"])
+}
+
 /// Builds a program of the examples that knows nothing of the library.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use tests::{Finished, Gpu, linked_program, workspace};
+use tests::{Finished, Gpu, linked_program, program_behind_the_runtime, workspace};
 
 fn run(folder: &str, name: &str, describe: impl FnOnce(tests::Run) -> tests::Run) -> Finished {
     let program = linked_program(folder, name).unwrap_or_else(|reason| panic!("{reason}"));
@@ -80,6 +80,39 @@ fn library_that_is_opened_without_a_preload_works() {
         let run = run.arg("libamdhip64.so.5").arg(order).finish();
         assert_eq!((run.code, run.stdout.as_str()), (0, "passed\n"), "{run:?}");
     }
+}
+
+/// Linked in the wrong order, a program's calls of HIP do not pass through the library, which it says once.
+#[test]
+fn program_that_is_linked_in_the_wrong_order_is_told() {
+    let build = |name: &str, build: fn(&str, &str) -> Result<std::path::PathBuf, String>| {
+        build("tests/interface", name).unwrap_or_else(|reason| panic!("{reason}"))
+    };
+    for (program, told) in
+        [(build("hints", program_behind_the_runtime), 1), (build("hints", linked_program), 0)]
+    {
+        let gpu = Gpu::take();
+        let finished = gpu.run_executable(&program).arg("30").finish();
+        assert_eq!(finished.code, 0, "{finished:?}");
+        let warnings = finished.stderr.matches("the HIP runtime comes before it").count();
+        assert_eq!(warnings, told, "{finished:?}");
+    }
+}
+
+/// The scheduler inside the process goes by HIP's priority of a stream, and without another one all run together.
+#[test]
+fn priorities_of_streams_decide_inside_a_process() {
+    let said = |arguments: &[&str], policy: &str| {
+        let finished = run("tests/interface", "stream_priorities", |run| {
+            let run = arguments.iter().fold(run, |run, argument| run.arg(*argument));
+            run.env("XSCHED_AUTO_XQUEUE", "ON").env("XSCHED_POLICY", policy)
+        });
+        assert_eq!((finished.code, finished.stderr.as_str()), (0, ""), "{finished:?}");
+        finished.stdout
+    };
+    assert_eq!(said(&[], "HPF"), "high first\n");
+    assert_eq!(said(&["equal"], "HPF"), "low first\n");
+    assert_eq!(said(&[], "FAIR"), "low first\n", "a policy that does not go by priority");
 }
 
 /// A thread that waits inside the runtime does not keep other queues from being seen idle.

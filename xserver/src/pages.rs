@@ -10,7 +10,8 @@ use protocol::control::Preemption;
 use protocol::cost::{ACCEPTS_COSTS, CostKey, CostOrigin, EvictCost};
 use protocol::ids::Pid;
 use protocol::page::{
-    CLIENT_BYTES, ClientHeader, HEADER_SLOTS, LEASE, SERVER_BYTES, SLOTS, ServerPage, Slot, UNKNOWN,
+    ACCEPTS_STREAM_PRIORITIES, CLIENT_BYTES, ClientHeader, HEADER_SLOTS, LEASE, SERVER_BYTES, SLOTS,
+    ServerPage, Slot, UNKNOWN,
 };
 use protocol::slow::SlowPath;
 use protocol::status::Counts;
@@ -99,7 +100,7 @@ impl Pages {
     /// Shows the costs of eviction, as many as fit.
     pub fn show_costs(&self, known: &[(CostKey, EvictCost)]) {
         let head = self.server.head();
-        head.takes.store(ACCEPTS_COSTS, SeqCst);
+        head.takes.store(ACCEPTS_COSTS | ACCEPTS_STREAM_PRIORITIES, SeqCst);
         let known = known.iter().copied().map(Some).chain(std::iter::repeat(None));
         for (words, cost) in head.costs.iter().zip(known) {
             words.store(cost);

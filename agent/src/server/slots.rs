@@ -4,12 +4,12 @@ use crate::clock::{activity, nanos};
 use crate::host::{Host, ManagedQueue};
 use crate::link::{QueueSlot, ServerLink};
 use crate::pages::Pages;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, StreamPriority};
 use protocol::codes::PreemptLevel;
 use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
 use protocol::message::ToServer;
-use protocol::page::{SLOTS, Slot, activity_word};
+use protocol::page::{ACCEPTS_STREAM_PRIORITIES, SLOTS, Slot, activity_word};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -57,6 +57,8 @@ impl SlotTable {
         pages: &Pages,
         mut report: impl FnMut(&ToServer),
     ) {
+        let accepted = pages.server().takes.load(Ordering::SeqCst);
+        let knows_stream_priorities = accepted & ACCEPTS_STREAM_PRIORITIES != 0;
         let mut gone = std::mem::take(&mut self.entries);
         let mut come = Vec::new();
         for managed in queues {
@@ -114,10 +116,13 @@ impl SlotTable {
                 entry.priority = current;
                 report(&ToServer::Priority { queue: QueueId(handle), priority: priority(current) });
             }
-            if entry.reported_hints != entry.hints {
-                entry.reported_hints = entry.hints;
-                let arrival = entry.hints.arrival.map(|arrival| link.to_server(arrival));
-                let hints = QueueHints { arrival, ..entry.hints };
+            let mut hints = entry.hints;
+            if !knows_stream_priorities {
+                hints.stream_priority = StreamPriority::DEFAULT;
+            }
+            if entry.reported_hints != hints {
+                entry.reported_hints = hints;
+                hints.arrival = hints.arrival.map(|arrival| link.to_server(arrival));
                 report(&ToServer::QueueHints { queue: QueueId(handle), hints });
             }
         }

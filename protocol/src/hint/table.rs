@@ -15,7 +15,7 @@
 pub use super::spec::{HintSpec, HintVariable, Scope, Values};
 
 use super::laxity::Laxity;
-use crate::bounds::{Cap, Priority, Timeslice, Utilization};
+use crate::bounds::{Cap, Priority, StreamPriority, Timeslice, Utilization};
 use crate::codes::QueueClass;
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,9 @@ hint_state! {
         /// The class, for policies that tell latency-critical work from best effort.
         #[serde(skip_serializing_if = "Option::is_none")]
         class: Option<QueueClass> = None,
+        /// HIP's priority of the stream, which decides between equal priorities.
+        #[serde(skip_serializing_if = "is_default")]
+        stream_priority: StreamPriority = StreamPriority::DEFAULT,
     }
 
     /// The hints of a process. By default nothing is hinted.
@@ -339,6 +342,25 @@ hints! {
         wire: Some((1, |hints| hints.queue.class.map(|class| class.number().into()))),
     };
 
+    /// HIP's priority of the stream.
+    StreamPriority(value: StreamPriority) => |hints, _| hints.queue.stream_priority = value,
+    HintSpec {
+        name: "stream-priority",
+        short: None,
+        placeholder: "N",
+        meaning: "HIP's priority of the stream (`hipStreamCreateWithPriority`): 1 is high, -1 is low; it decides between \
+                  equal priorities, for HPF and HHPF",
+        scope: Scope::Queue,
+        values: number(StreamPriority::RANGE),
+        take_back: None,
+        update: |number| bounded(number).map(HintUpdate::StreamPriority),
+        function: None,
+        variable: None,
+        wire: Some((2, |hints| {
+            Some(i64::from(hints.queue.stream_priority)).filter(|_| !is_default(&hints.queue.stream_priority))
+        })),
+    };
+
     /// Job that a process belongs to.
     Job(value: Option<NonZeroU64>) => |hints, _| hints.process.job = value,
     HintSpec {
@@ -445,6 +467,10 @@ pub fn markdown() -> String {
     text + "| nice value of the process on the processor | | | | read from the kernel, for CHPF |\n"
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 const fn wide(range: RangeInclusive<i64>) -> RangeInclusive<i128> {
     *range.start() as i128..=*range.end() as i128
 }
@@ -484,7 +510,7 @@ macro_rules! text {
     )*};
 }
 
-text!(Priority, Utilization, Timeslice);
+text!(Priority, StreamPriority, Utilization, Timeslice);
 
 #[cfg(test)]
 mod tests {

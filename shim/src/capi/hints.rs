@@ -1,7 +1,7 @@
 //! Hints of the C interface. The table of hints ([`protocol::hint::table`]) defines the accepted numbers and the effect.
 
 use super::access::{Outcome, process, put, queue, run};
-use crate::process::stream_hints::{PartHints, hint_new_streams};
+use crate::process::stream_hints::{PartHints, forget_hint_of_new_streams, hint_new_streams};
 use agent::now;
 use parking_lot::Mutex;
 use protocol::bounds::{Priority, Timeslice};
@@ -17,7 +17,14 @@ const UNLIMITED: i64 = -1;
 
 /// A hint for a queue: `KIND` is its [`HintKind`], `T` the type of the number in the C interface.
 pub(super) unsafe extern "C" fn of_queue<const KIND: usize, T: Into<i128>>(xq: u64, number: T) -> c_int {
-    run(|| apply(Some(xq), update::<KIND>(number)?))
+    run(|| {
+        let number = number.into();
+        if xq == OF_NEW_STREAMS && number == KEEP_PRIORITY.into() && HINTS[KIND].take_back.is_none() {
+            forget_hint_of_new_streams(HINTS[KIND].name);
+            return Ok(());
+        }
+        apply(Some(xq), update::<KIND>(number)?)
+    })
 }
 
 /// A hint for the process, in the same way.

@@ -8,11 +8,11 @@ use crate::thread::Thread;
 use hal_hip::exclusion;
 use hip_sys::pfn;
 use hip_sys::types::{hipError_t, hipStream_t, hipStreamNonBlocking};
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint};
 use std::ptr;
 use xqueue::{OrderClass, Scope};
 
-/// The functions that create a stream with these flags.
+/// The functions that create a stream with these flags and HIP's priority.
 ///
 /// # Safety
 ///
@@ -21,11 +21,13 @@ pub(crate) unsafe fn create<F: Copy>(
     call: Call<F>,
     stream: *mut hipStream_t,
     flags: c_uint,
+    priority: c_int,
     invoke: impl FnOnce(F) -> hipError_t,
 ) -> hipError_t {
     let independent = flags & hipStreamNonBlocking != 0;
     let class = if independent { OrderClass::Independent } else { OrderClass::Blocking };
-    let note = |handle| agent::errno::kept(|| streams::remember(handle, class));
+    let priority = streams::priority_of(priority);
+    let note = |handle| agent::errno::kept(|| streams::remember(handle, class, priority));
     // SAFETY: this function requires it.
     unsafe { made::note(call, stream, note, invoke) }
 }

@@ -154,6 +154,25 @@ fn is_ours(address: *const c_void) -> bool {
     }
 }
 
+/// Warns once if the program's look-ups find the runtime before this library, so that its calls of HIP go past the library.
+/// A program is linked like that whose command line names the runtime first.
+pub(crate) fn warn_if_before_us() {
+    once!({
+        // The library looks up its own functions first where a look-up starts from the library.
+        let program = Library::this().into_raw();
+        let first = loader::find(program, c"hipLaunchKernel");
+        if first.is_some_and(|first| contains(first.as_ptr())) {
+            tracing::warn!(
+                "the program's calls of HIP do not pass through this library, so its XQueues stay empty: the HIP runtime comes \
+                 before it. Link the library before the runtime (-lshimhip -lamdhip64), or start the program with xcli run"
+            );
+        }
+        // The look-up may have failed, and the program must not see its error.
+        // SAFETY: the call takes nothing, and its result is not used.
+        unsafe { libc::dlerror() };
+    });
+}
+
 /// Returns true if an address that a program's look-up returned lies in the runtime to which the hooks lead.
 ///
 /// Opens nothing and allocates nothing, so the look-up's `dlerror` is kept.

@@ -57,6 +57,7 @@ pub(super) fn real() -> Option<RuntimeFunctions> {
         stream_synchronize: find!(hipStreamSynchronize)?,
         stream_is_capturing: find!(hipStreamIsCapturing)?,
         stream_get_flags: find!(hipStreamGetFlags)?,
+        stream_get_priority: find!(hipStreamGetPriority)?,
         get_device: find!(hipGetDevice)?,
         set_device: find!(hipSetDevice)?,
         exchange_capture_mode: find!(hipThreadExchangeStreamCaptureMode)?,

@@ -113,6 +113,14 @@ pub(crate) fn hint_new_streams(update: HintUpdate) {
     });
 }
 
+/// Takes back the hint of this name for streams that the calling thread creates from now on.
+pub(crate) fn forget_hint_of_new_streams(name: &str) {
+    let _ = NEW_STREAMS.try_with(|updates| {
+        let Ok(mut updates) = updates.try_borrow_mut() else { return };
+        updates.retain(|other| other.spec().name != name);
+    });
+}
+
 /// Returns the hints for a stream that the calling thread creates now.
 pub(crate) fn of_new_stream() -> Vec<HintUpdate> {
     let updates = NEW_STREAMS.try_with(|updates| updates.try_borrow().map(|updates| updates.clone()));

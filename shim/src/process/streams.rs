@@ -14,10 +14,12 @@ use hal_hip::queue::HipQueue;
 use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
 use parking_lot::Mutex;
+use protocol::bounds::StreamPriority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::QueueHints;
 use protocol::hint::table::HintUpdate;
 use std::cell::RefCell;
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -70,13 +72,17 @@ impl Stream {
         real: &'static RuntimeFunctions,
         stream: hipStream_t,
         class: OrderClass,
+        priority: StreamPriority,
     ) -> &'static Self {
         let device = real.current_device();
         let mut retired = base.retired.lock();
         let fits = |other: &&'static Self| other.class == class && other.hw.device() == device;
         let free = retired.iter().position(fits).map(|index| retired.swap_remove(index));
         drop(retired);
-        let given = stream_hints::of_new_stream();
+        let mut given = stream_hints::of_new_stream();
+        if priority != StreamPriority::DEFAULT {
+            given.push(HintUpdate::StreamPriority(priority));
+        }
         let Some(free) = free else {
             let made = Self::new(real, stream, device, class);
             *made.given.lock() = given;
@@ -153,10 +159,11 @@ impl Stream {
         let before = hints.in_force();
         let result = change(&mut hints);
         let after = hints.in_force();
-        if before.0 != after.0
-            && let Some(queue) = self.queue()
-        {
-            queue.set_priority(after.0.get());
+        if let Some(queue) = self.queue() {
+            if before.0 != after.0 {
+                queue.set_priority(after.0.get());
+            }
+            queue.set_stream_priority(after.1.stream_priority.get().into());
         }
         (result, before != after)
     }
@@ -186,7 +193,9 @@ impl Stream {
         let mut hints = self.hints.lock();
         process.forget_ended_parts(hints.ended());
         if let Some(queue) = self.queue() {
-            queue.set_priority(first.in_force().0.get());
+            let (priority, hints) = first.in_force();
+            queue.set_priority(priority.get());
+            queue.set_stream_priority(hints.stream_priority.get().into());
         }
         *hints = first;
     }
@@ -376,7 +385,8 @@ impl Process {
             if code != hipSuccess {
                 return None;
             }
-            let stream = Stream::make(self.base, self.real, handle, OrderClass::Blocking);
+            let stream =
+                Stream::make(self.base, self.real, handle, OrderClass::Blocking, StreamPriority::DEFAULT);
             own.streams.push(stream);
             Some(stream)
         })
@@ -450,8 +460,13 @@ impl Drop for PerThread {
 
 /// Notes a stream that the program has made. If the runtime has no device, calls with the stream are
 /// forwarded.
-pub(crate) fn remember(stream: hipStream_t, class: OrderClass) {
+/// Returns the stream priority for HIP's number. HIP knows -1 (high), 0 (normal) and 1 (low), and takes the nearest one.
+pub(crate) fn priority_of(number: c_int) -> StreamPriority {
+    StreamPriority::try_from(-i64::from(number.signum())).unwrap_or_default()
+}
+
+pub(crate) fn remember(stream: hipStream_t, class: OrderClass, priority: StreamPriority) {
     let Some(base) = base() else { return };
     let Some(real) = base.real() else { return };
-    base.streams.insert(stream.as_raw(), Stream::make(base, real, stream, class));
+    base.streams.insert(stream.as_raw(), Stream::make(base, real, stream, class, priority));
 }

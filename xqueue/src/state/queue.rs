@@ -40,6 +40,7 @@ pub struct XQueue {
     pub(crate) hw: Arc<dyn HwQueue>,
     launch_config: AtomicU64,
     priority: AtomicI32,
+    stream_priority: AtomicI32,
     /// The smallest ticket that a registered waiter wants the frontier to reach.
     pub(crate) awaited: AtomicU64,
     /// The progress of the threads that wait for a full window.
@@ -241,6 +242,7 @@ impl XQueue {
             hw,
             launch_config: AtomicU64::new(config.launch.pack()),
             priority: AtomicI32::new(config.priority),
+            stream_priority: AtomicI32::new(0),
             awaited: AtomicU64::new(Ticket::NONE.0),
             stall: Mutex::new(Stall::default()),
             room: Condvar::new(),
@@ -279,6 +281,7 @@ impl XQueue {
         self.drop_below.store(0, Ordering::Release);
         self.launch_config.store(config.launch.pack(), Ordering::Relaxed);
         self.priority.store(config.priority, Ordering::Relaxed);
+        self.stream_priority.store(0, Ordering::Relaxed);
         drop(pending);
         self.state.permission.restart(config.covered);
         true
@@ -324,6 +327,19 @@ impl XQueue {
     pub fn set_priority(&self, priority: i32) {
         self.priority.store(priority, Ordering::Relaxed);
         self.device.changed();
+    }
+
+    /// Returns its place among the queues of its device, in the order in which the worker serves them: the priority, and
+    /// between equal ones the stream's.
+    pub(crate) fn rank(&self) -> (i32, i32) {
+        (self.priority(), self.stream_priority.load(Ordering::Relaxed))
+    }
+
+    /// Changes the place of the queue among those of equal priority; a bigger number is served first.
+    pub fn set_stream_priority(&self, priority: i32) {
+        if self.stream_priority.swap(priority, Ordering::Relaxed) != priority {
+            self.device.changed();
+        }
     }
 
     /// Returns the first ticket that is not launched, [`Ticket::NONE`] if nothing is pending.

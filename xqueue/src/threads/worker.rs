@@ -62,7 +62,7 @@ pub(crate) fn run(core: &Core, device: &Device) {
         if version != current {
             version = current;
             queues = device.queues.read().to_vec();
-            queues.sort_by_key(|queue| std::cmp::Reverse(queue.priority()));
+            queues.sort_by_key(|queue| std::cmp::Reverse(queue.rank()));
         }
         match round(&queues) {
             Stop::More => backoff.reset(),

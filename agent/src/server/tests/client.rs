@@ -9,11 +9,11 @@ use crate::link::QueueSlot;
 use crate::preemption::Preemption;
 use crate::shared::Decider;
 use parking_lot::Mutex;
-use protocol::bounds::Priority;
+use protocol::bounds::{Priority, StreamPriority};
 use protocol::hint::QueueHints;
 use protocol::ids::{DeviceId, QueueId};
 use protocol::message::ToClient;
-use protocol::page::{EVENT_IDLE, EVENT_READY, activity_of};
+use protocol::page::{ACCEPTS_STREAM_PRIORITIES, EVENT_IDLE, EVENT_READY, activity_of};
 use protocol::status::Activity;
 use std::collections::HashMap;
 use std::io::Write;
@@ -386,6 +386,24 @@ fn hints_are_reported_once_to_each_server() {
     let all: Vec<_> = (0..4).map(|_| end.next()).collect();
     let [first, hinted] = both;
     assert_eq!(all, [created(1, 0, 0), first, created(2, 1, 0), hinted]);
+}
+
+#[test]
+fn stream_priority_is_reported_to_a_server_that_knows_it() {
+    let bed = Bed::new();
+    let _queue = bed.queue(1, 0);
+    let mut end = bed.accept();
+    let shared = end.welcome(Faults::default());
+    assert_eq!(end.next(), created(1, 0, 0));
+    let stream_priority = StreamPriority::MAX;
+    let hints = QueueHints { stream_priority, preemptible: false, ..QueueHints::default() };
+    bed.hint(1, hints, ProcessHints::default());
+    let without = QueueHints { stream_priority: StreamPriority::DEFAULT, ..hints };
+    assert_eq!(end.next(), ToServer::QueueHints { queue: QueueId(1), hints: without });
+    shared.server.takes.store(ACCEPTS_STREAM_PRIORITIES, Ordering::SeqCst);
+    bed.shared.wake();
+    assert_eq!(end.next(), ToServer::QueueHints { queue: QueueId(1), hints });
+    shared.renew();
 }
 
 /// Returns this process's descriptors in the range that the client uses.
