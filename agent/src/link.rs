@@ -155,7 +155,7 @@ impl ServerLink {
             self.server.notify();
         }
         if events & EVENT_PROGRESS != 0 && !self.agent_counts.swap(true, Ordering::AcqRel) {
-            self.agent.notify();
+            self.agent.notify_once();
         }
     }
 

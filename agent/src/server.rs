@@ -361,6 +361,11 @@ impl Client {
         let answers = pages.header().reported.load(Ordering::Relaxed) != asked;
         let wants_progress = page.wants.load(Ordering::SeqCst) & EVENT_PROGRESS != 0;
         self.domain.show_progress(wants_progress);
+        if wants_progress
+            && let Some(taken) = self.shared.preemption.queues().and_then(|queues| queues.taken())
+        {
+            pages.header().taken.store(taken, Ordering::Relaxed);
+        }
         // While the agent counts by itself, launches need not notify it. A notification continues the
         // counting even if all queues are idle now: a program that launches and synchronizes in turn looks
         // idle most of the time.
@@ -407,8 +412,6 @@ fn wait(socket: Option<(c_int, bool)>, link: &ServerLink, limit: Duration) -> bo
     // already.
     unsafe { libc::ppoll(polled.as_mut_ptr(), 2, &limit, ptr::null()) };
     let [socket, notified] = polled.map(|polled| polled.revents);
-    if notified != 0 {
-        link.agent.drain();
-    }
+    link.agent.take(notified != 0);
     socket & !libc::POLLOUT != 0
 }

@@ -104,7 +104,7 @@ impl Shared {
         self.state.lock().changes += 1;
         self.changed.notify_all();
         if self.mode.is_global() {
-            self.link.agent.notify();
+            self.link.agent.notify_once();
         }
     }
 
@@ -160,7 +160,7 @@ impl Observer for Shared {
     fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done) {
         self.trace(queue, TraceKind::Idle, time_of(since).0);
         if self.mode.is_global() && self.preemption.host().has_ended_hints() {
-            self.link.agent.notify();
+            self.link.agent.notify_once();
         }
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
         unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), done)) }

@@ -35,13 +35,11 @@ static inline unsigned blocks_that_fill_the_device() {
 /* A line of output is written at once, so that the lines of several programs have the order of what they report. */
 static inline void say_lines_at_once() { setvbuf(stdout, nullptr, _IOLBF, BUFSIZ); }
 
-/* Tasks of one name on one stream. A task takes so many steps of STEP_MS if it has the device to itself. The program follows
- * each step. An urgent program of which xserver sees nothing complete for 100 ms would let others run for a moment: it could
- * be waiting for one of them. */
+/* Tasks of one name on one stream. A task takes so many steps of STEP_MS if it has the device to itself. */
 class Tasks {
  public:
   Tasks(const char *name, hipStream_t stream, int count, int steps)
-      : name_(name), stream_(stream), count_(count), steps_(steps), ends_((size_t)count * (size_t)steps) {
+      : name_(name), stream_(stream), count_(count), steps_(steps), ends_((size_t)count) {
     for (hipEvent_t &end : ends_) CHECK(hipEventCreateWithFlags(&end, hipEventDisableTiming));
     blocks_ = blocks_that_fill_the_device();
     launch_kernel(1); /* the code is on the device now, and the first task is as long as the others */
@@ -56,7 +54,7 @@ class Tasks {
   /* Submits all tasks, and waits for none. */
   void submit() {
     for (hipEvent_t end : ends_) {
-      for (int kernel = 0; kernel < STEP_MS / KERNEL_MS; kernel++) launch_kernel(KERNEL_MS * 1000000ull);
+      for (int kernel = 0; kernel < steps_ * STEP_MS / KERNEL_MS; kernel++) launch_kernel(KERNEL_MS * 1000000ull);
       CHECK(hipEventRecord(end, stream_));
     }
     printf("%s: %d tasks submitted\n", name_, count_);
@@ -65,7 +63,7 @@ class Tasks {
   /* Waits for each task, and says when it is done. */
   void wait() {
     for (int task = 0; task < count_; task++) {
-      for (int step = 0; step < steps_; step++) CHECK(hipEventSynchronize(ends_[task * steps_ + step]));
+      CHECK(hipEventSynchronize(ends_[task]));
       printf("%s: task %d of %d done\n", name_, task + 1, count_);
     }
   }

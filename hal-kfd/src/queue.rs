@@ -129,13 +129,22 @@ impl Queue {
         unsafe { load(self.write_pointer_address) }
     }
 
+    /// Returns the read index: one past the last packet that the device has taken. `None` if it cannot be read.
+    ///
+    /// # Safety
+    /// The same as for [`Queue::written`].
+    pub(crate) unsafe fn read(&self) -> Option<u64> {
+        // SAFETY: the address is that of an index of this queue, which is alive by the precondition.
+        unsafe { load(self.read_pointer_address) }
+    }
+
     /// Returns the write index and the read index.
     ///
     /// # Safety
     /// The same as for [`Queue::written`].
     unsafe fn indices(&self) -> Option<(u64, u64)> {
-        // SAFETY: both addresses are those of the indices of this queue, which is alive by the precondition.
-        unsafe { Some((load(self.write_pointer_address)?, load(self.read_pointer_address)?)) }
+        // SAFETY: this function has the same precondition.
+        unsafe { Some((self.written()?, self.read()?)) }
     }
 }
 

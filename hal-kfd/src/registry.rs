@@ -5,11 +5,13 @@
 //! runtime falls between our decision and our request. Only the destruction of a queue, which can wait for
 //! others, is sent without the lock, after the queue was removed from the registry.
 
+mod indices;
 mod limit;
 mod named;
 mod precedence;
 
 pub use crate::queue::Queue;
+pub use indices::Marker;
 pub use named::Refused;
 
 use std::cmp::Reverse;
@@ -29,10 +31,6 @@ use crate::mechanism::{Mechanism, MechanismKind, cu_mask};
 use crate::outcome::Outcome;
 use crate::queue::is_compute;
 use crate::units::{UnitLimit, Units};
-
-/// The write index of each queue of a device at one moment: number, serial number, write index.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marker(Vec<(u32, u64, u64)>);
 
 #[derive(Debug)]
 struct Inner {
@@ -269,35 +267,6 @@ impl Registry {
         result
     }
 
-    /// Returns the present write indices of a device's queues, for [`Registry::note_complete`].
-    ///
-    /// # Safety
-    /// The same as for [`Registry::evict`].
-    pub unsafe fn marker(&self, gpu_id: u32) -> Marker {
-        let inner = self.lock();
-        // Without evictions, destructions may pass this registry by.
-        if inner.given_up.is_some() {
-            return Marker(Vec::new());
-        }
-        let queues = inner.queues.values().filter(|queue| queue.gpu_id == gpu_id && queue.is_compute());
-        // SAFETY: a destruction takes this lock first, so that the queues are alive; they belong to this
-        // process by the precondition.
-        Marker(
-            queues.filter_map(|queue| Some((queue.id, queue.serial, unsafe { queue.written() }?))).collect(),
-        )
-    }
-
-    /// Records that all packets before the mark are complete: a synchronization that began after the mark has
-    /// returned. A queue without packets since then has no work.
-    pub fn note_complete(&self, mark: &Marker) {
-        let mut inner = self.lock();
-        for (id, serial, written) in &mark.0 {
-            if let Some(queue) = inner.queues.get_mut(id).filter(|queue| queue.serial == *serial) {
-                queue.quiet = queue.quiet.max(*written);
-            }
-        }
-    }
-
     /// Evicts the compute queues with work of a device. Queues that are created from now on are created
     /// evicted. The caller has stopped launching. A further call evicts the queues that have got work
     /// meanwhile.
@@ -351,23 +320,6 @@ impl Registry {
         }
         queue.arbiter.set_evicted(Evictor::Measurement, evicted);
         inner.apply(&[id])
-    }
-
-    /// Counts the compute queues of all devices that have work; `None` while a request is under way. Does not
-    /// wait.
-    ///
-    /// # Safety
-    /// The same as for [`Registry::evict`].
-    pub unsafe fn count_with_work(&self) -> Option<usize> {
-        let inner = self.inner.try_lock()?;
-        // Without evictions, destructions may pass this registry by.
-        if inner.given_up.is_some() {
-            return Some(0);
-        }
-        let queues = inner.queues.values().filter(|queue| queue.is_compute());
-        // SAFETY: a destruction takes this lock first, so that the queue is alive; it belongs to this process
-        // by the precondition.
-        Some(queues.filter(|queue| unsafe { queue.has_work() }).count())
     }
 
     /// Returns for each device the compute queue that is most likely to be idle, and true if it is idle.

@@ -83,6 +83,10 @@ impl ClientPage for Pages {
         self.0.completed.load(Ordering::Relaxed)
     }
 
+    fn taken(&self) -> u64 {
+        0
+    }
+
     fn busy_until(&self) -> Time {
         Time(0)
     }

@@ -161,6 +161,10 @@ impl ClientPage for Pages {
         self.client.head().completed.load(SeqCst)
     }
 
+    fn taken(&self) -> u64 {
+        self.client.head().taken.load(Relaxed)
+    }
+
     fn busy_until(&self) -> Time {
         Time(self.client.head().busy_until.load(SeqCst))
     }

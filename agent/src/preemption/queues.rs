@@ -183,6 +183,13 @@ impl HardwareQueues {
         unsafe { self.registry.count_with_work() }
     }
 
+    /// Returns how many packets the devices have taken from the queues that exist; `None` while a request of the
+    /// runtime is under way. Does not wait.
+    pub(crate) fn taken(&self) -> Option<u64> {
+        // SAFETY: `new` requires what the registry does.
+        unsafe { self.registry.taken() }
+    }
+
     /// Returns the write positions of all devices' queues.
     pub(crate) fn mark_all(&self) -> Vec<Marker> {
         // SAFETY: `new` requires what the registry does.

@@ -157,6 +157,25 @@ fn compute_queues_with_work_are_evicted_and_restored_unchanged() {
 }
 
 #[test]
+fn taken_packets_of_compute_queues_are_counted() {
+    let mut bench = Bench::new(MechanismKind::UpdateQueue);
+    let (first, second) = (bench.compute(3), bench.compute(4));
+    let copies = bench.create(GPU, kfd::QUEUE_TYPE_SDMA, 64);
+    // SAFETY: the indices live as long as the bench.
+    let taken = |bench: &Bench| unsafe { bench.registry.taken() };
+    assert_eq!(taken(&bench), Some(0));
+    bench.indices[first as usize][1].store(2, Ordering::Release);
+    bench.indices[copies as usize][1].store(64, Ordering::Release);
+    assert_eq!(taken(&bench), Some(2), "a kernel of the first queue has begun; copies do not count");
+    bench.drain(second);
+    assert_eq!(taken(&bench), Some(6));
+    bench.destroy(second).unwrap();
+    assert_eq!(taken(&bench), Some(2));
+    bench.registry.abandon(Errno(libc::EIO));
+    assert_eq!(taken(&bench), Some(0), "destructions may pass the registry by");
+}
+
+#[test]
 fn most_active_queue_is_evicted_first_and_restored_last() {
     let mut bench = Bench::new(MechanismKind::UpdateQueue);
     let [old, waiting, taken] = [3, 3, 3].map(|work| bench.compute(work));

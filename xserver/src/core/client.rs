@@ -395,7 +395,7 @@ impl<P: ClientPage> ClientState<P> {
         if since.is_none_or(|since| now < since.after(PATIENCE)) {
             self.progress = None;
         } else if self.progress.is_none() {
-            self.progress = Some(Progress { at: now, completed: self.page.completed() });
+            self.progress = Some(Progress::begin(now, &self.page));
         }
     }
 

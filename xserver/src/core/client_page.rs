@@ -15,6 +15,9 @@ pub trait ClientPage {
     fn worked_ns(&self, slot: u32) -> u64;
     /// The number of completed commands.
     fn completed(&self) -> u64;
+    /// The number of packets that the devices have taken from the client's hardware queues
+    /// ([`protocol::page::ClientHeader::taken`]).
+    fn taken(&self) -> u64;
     /// The time until which a command of known length runs.
     fn busy_until(&self) -> Time;
     /// The results of evictions. The level in force is not included.

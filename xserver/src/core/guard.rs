@@ -1,14 +1,15 @@
 //! The state of the progress guard (see [`progress`](super::progress)).
 
+use super::client_page::ClientPage;
 use protocol::page::HEARTBEAT;
 use protocol::time::Time;
 use std::time::Duration;
 
 /// The time that a client waits before the progress of its rivals is watched.
 pub const PATIENCE: Duration = Duration::from_millis(20);
-/// The interval at which completion counts are read.
+/// The interval at which the counts of progress are read.
 pub const SAMPLE: Duration = Duration::from_millis(25);
-/// The time without a completion after which a client is stalled.
+/// The time without progress after which a client is stalled.
 pub const STALL: Duration = HEARTBEAT;
 /// The time for which all clients run then.
 pub const TOGETHER: Duration = Duration::from_millis(20);
@@ -20,10 +21,30 @@ pub const BELIEF: Duration = Duration::from_secs(10);
 pub(super) struct Progress {
     /// The time of the last change, or of the begin of the watch.
     pub at: Time,
-    pub completed: u64,
+    counted: Counted,
 }
 
+/// What a client says about its progress: completed commands, and packets that the devices have taken.
+type Counted = (u64, u64);
+
 impl Progress {
+    /// Begins the watch of a client.
+    pub fn begin(now: Time, page: &impl ClientPage) -> Self {
+        Self { at: now, counted: Self::counted(page) }
+    }
+
+    /// Reads the counts again, and notes a change. `anew`: the watch begins again.
+    pub fn update(&mut self, now: Time, page: &impl ClientPage, anew: bool) {
+        let counted = Self::counted(page);
+        if anew || counted != self.counted {
+            *self = Self { at: now, counted };
+        }
+    }
+
+    fn counted(page: &impl ClientPage) -> Counted {
+        (page.completed(), page.taken())
+    }
+
     pub fn is_stalled(&self, now: Time) -> bool {
         now >= self.at.after(STALL)
     }

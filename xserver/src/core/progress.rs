@@ -1,8 +1,8 @@
 //! The progress guard: finds clients that keep others waiting and make no progress.
 //!
 //! Nothing is watched until a client has waited for [`PATIENCE`](super::guard::PATIENCE), so that short
-//! suspensions cost nothing. From then on the completion counts of its rivals are read every [`SAMPLE`]. A
-//! rival that completes nothing for [`STALL`] is looked up in `/proc`: if it is stopped it yields, and is
+//! suspensions cost nothing. From then on the counts of its rivals are read every [`SAMPLE`]: completed
+//! commands, and packets that their devices have taken. A rival for which neither changes for [`STALL`] is looked up in `/proc`: if it is stopped it yields, and is
 //! looked up again every [`STALL`]. If clients run on the devices of a suspended client, all of them are
 //! stalled, and none of them runs a command of known length, all clients run for [`TOGETHER`]. A client that
 //! is suspended without a rival, because the policy withholds the device, does not start the guard.
@@ -12,7 +12,7 @@
 //! suspended client. A device that is kept free for expected work is given back in time in any case.
 
 use super::client_page::ClientPage;
-use super::guard::{BELIEF, Progress, SAMPLE, STALL, TOGETHER};
+use super::guard::{BELIEF, SAMPLE, STALL, TOGETHER};
 use super::{Core, gangs};
 use policies::reason::EXPECTED;
 use policies::{Engine, SchedEntity};
@@ -93,7 +93,7 @@ impl<P: ClientPage> Core<P> {
         changed
     }
 
-    /// Reads completion counts when due, and starts or ends the time in which all clients run.
+    /// Reads the counts when due, and starts or ends the time in which all clients run.
     pub(super) fn watch_progress(&mut self, now: Time) {
         let ended = self.guard.until.is_some_and(|until| now >= until);
         if ended {
@@ -112,10 +112,7 @@ impl<P: ClientPage> Core<P> {
             let Some(progress) = &mut state.progress else { continue };
             let busy_until = state.page.busy_until();
             if due || ended {
-                let completed = state.page.completed();
-                if completed != progress.completed || ended {
-                    *progress = Progress { at: now, completed };
-                }
+                progress.update(now, &state.page, ended);
             }
             let known = now < busy_until && now < progress.at.after(BELIEF);
             if known || !progress.is_stalled(now) {

@@ -49,6 +49,7 @@ struct FakePage {
     event_mask: Cell<u32>,
     permission: Cell<u64>,
     completed: Cell<u64>,
+    taken: Cell<u64>,
     worked_ns: Cell<u64>,
     busy_until: Cell<u64>,
     stopped: Cell<bool>,
@@ -143,6 +144,10 @@ impl ClientPage for PageOfWorld {
 
     fn completed(&self) -> u64 {
         self.page.completed.get()
+    }
+
+    fn taken(&self) -> u64 {
+        self.page.taken.get()
     }
 
     fn busy_until(&self) -> Time {
@@ -373,6 +378,11 @@ fn guard_waits_for_clients_with_progress() {
     fixture.flip(1);
     fixture.pass(Duration::from_secs(1), |fixture| {
         fixture.page(1).completed.set(fixture.now().0);
+        assert_eq!(fixture.runs(), [false, true]);
+    });
+    // Without markers no command is known to have completed, but its device takes packets.
+    fixture.pass(Duration::from_secs(1), |fixture| {
+        fixture.page(1).taken.set(fixture.now().0);
         assert_eq!(fixture.runs(), [false, true]);
     });
     // A long command is no stall, but the claim is believed for a limited time.

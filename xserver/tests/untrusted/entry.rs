@@ -141,6 +141,10 @@ impl ClientPage for Page {
         self.0.read(8)
     }
 
+    fn taken(&self) -> u64 {
+        self.0.read(13)
+    }
+
     fn busy_until(&self) -> Time {
         Time(self.0.read(9))
     }
@@ -205,7 +209,7 @@ pub fn pages(bytes: &[u8]) {
         let chosen = input.below(clients.len());
         match kind % 16 {
             0 if clients.len() < CLIENTS => {
-                let memory = Rc::new(Memory { words: vec![0; 12].into(), ..Memory::default() });
+                let memory = Rc::new(Memory { words: vec![0; 14].into(), ..Memory::default() });
                 let uid = if input.byte() & 1 == 0 { 0 } else { 1000 };
                 let pid = Pid(input.byte().into());
                 let newcomer = Newcomer { pid, uid, name: String::new(), grant: grant(uid == 0) };
