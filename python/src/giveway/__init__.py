@@ -11,7 +11,7 @@ once and does nothing.
 
 from ._policy import policy
 from ._queues import ProcessStats, Queue, QueueStats, hint_arrival, queues, stats, stream, thread_defaults
-from ._scope import Scope, best_effort, latency_critical, priority
+from ._scope import Scope, best_effort, latency_critical, priority, undisturbed
 from ._streams import StreamLike
 from ._types import (
     PRIORITY_DEFAULT,
@@ -57,6 +57,7 @@ __all__ = [
     "stats",
     "stream",
     "thread_defaults",
+    "undisturbed",
     "worker_stream",
 ]
 

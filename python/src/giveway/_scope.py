@@ -20,7 +20,7 @@ from typing import Any, Callable, Optional, TypeVar, Union, cast, overload
 from . import _checks, _library
 from ._queues import Queue
 from ._streams import StreamLike, current_handle, handle_of, queue_of
-from ._types import HINT_KEEP, NO_DEADLINE, GivewayError, HintSet, XQueueClass, XResult
+from ._types import HINT_KEEP, NO_DEADLINE, PRIORITY_MAX, GivewayError, HintSet, XQueueClass, XResult
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -302,4 +302,20 @@ def best_effort(
     priority, stream: as for `priority`. Without a priority the queue keeps its own.
     """
     scope = scope_of(XQueueClass.kQueueClassBestEffort, priority, NO_DEADLINE, stream)
+    return scope if function is None else scope(function)
+
+
+@overload
+def undisturbed(function: F, /) -> F: ...
+@overload
+def undisturbed(*, stream: Optional[StreamLike] = None) -> Scope: ...
+def undisturbed(function: Optional[Callable[..., Any]] = None, /, *, stream: Optional[StreamLike] = None) -> Any:
+    """A part that measures: its work has the highest priority and is latency-critical, so its times contain no suspension.
+
+    For autotuners and benchmarks, which choose by the times of kernels. Others wait meanwhile, so keep it short. It holds
+    under the policies that go by priority or class: HPF, HHPF, EDF, SLO and LCBE. A rule of the server can limit the priority.
+
+    stream: as for `priority`.
+    """
+    scope = scope_of(XQueueClass.kQueueClassLatencyCritical, PRIORITY_MAX, NO_DEADLINE, stream)
     return scope if function is None else scope(function)

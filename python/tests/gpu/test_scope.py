@@ -126,6 +126,26 @@ def test_class_and_deadline_reach_the_server(queue: giveway.Queue, stream: hip.S
     wait_for(lambda: {word for word, _ in hints()} <= {None}, "the end of the class")
 
 
+def test_undisturbed_part_has_highest_priority_and_class(queue: giveway.Queue, stream: hip.Stream) -> None:
+    def expect(priority: int, cls: str) -> None:
+        def is_seen() -> bool:
+            return any(one["priority"] == priority and one["hints"].get("class") == cls for one in listed(os.getpid()).values())
+
+        wait_for(is_seen, f"priority {priority} and class {cls}")
+
+    with giveway.best_effort(priority=-9, stream=queue):
+        with giveway.undisturbed(stream=stream):
+            assert queue.priority == giveway.PRIORITY_MAX
+            expect(giveway.PRIORITY_MAX, "LatencyCritical")
+        assert queue.priority == -9
+
+    @giveway.undisturbed
+    def tuned() -> int:
+        return 7
+
+    assert tuned() == 7
+
+
 def test_decorated_functions_keep_name_result_and_priority(queue: giveway.Queue) -> None:
     @giveway.priority(10, stream=queue)
     def add(a: int, *, b: int) -> tuple[int, int]:
