@@ -5,7 +5,7 @@ calls HIP by ctypes, and a model is the sequence of kernels that examples/traces
 examples/kernels, with the recorded grid and time. A client has these functions:
 
     stream()            a stream, as giveway takes it
-    model(name, stream) a model of examples/traces, such as "resnet18_bs1"
+    model(name, stream) a model of examples/traces, such as "resnet18_bs1"; with a third argument, a batch so many times as large
     step(stream)        50 ms of work that fills the device, as a model
 
 and a model has `submit`, which returns a `Completion`, and `check`.
@@ -58,6 +58,16 @@ def percentile(values: list[float], percent: float) -> float:
     """The smallest value that is not below this percentage of all values."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def _recorded(name: str) -> list[dict[str, Any]]:
+    commands: list[dict[str, Any]] = json.loads((TRACES / f"{name}.json").read_text(encoding="utf-8"))["commands"]
+    return commands
+
+
+def device_ms(name: str, scale: int = 1) -> float:
+    """The time of the device that one inference of a recorded model takes."""
+    return float(sum(command["duration_us"] for command in _recorded(name)) * scale / 1e3)
 
 
 # HIP by ctypes.
@@ -130,9 +140,8 @@ class HipClient:
     def launch(self, name: bytes, grid: list[int], block: list[int], shared_bytes: int, values: list[Any]) -> _Launch:
         return _Launch(self._functions[name], grid, block, shared_bytes, values)
 
-    def model(self, name: str, stream: HipStream) -> HipModel:
-        recorded = json.loads((TRACES / f"{name}.json").read_text(encoding="utf-8"))["commands"]
-        return HipModel(self, recorded, stream)
+    def model(self, name: str, stream: HipStream, scale: int = 1) -> HipModel:
+        return HipModel(self, [{**command, "duration_us": command["duration_us"] * scale} for command in _recorded(name)], stream)
 
     def step(self, stream: HipStream) -> HipModel:
         # As many work-groups as fit at once. Kernels of several programs then take turns.
@@ -279,16 +288,15 @@ class TorchClient:
     def stream(self) -> Any:
         return self._torch.cuda.Stream()
 
-    def model(self, name: str, stream: Any) -> TorchModel:
+    def model(self, name: str, stream: Any, scale: int = 1) -> TorchModel:
         network, batch = name.split("_bs")
         if network.startswith("resnet") and importlib.util.find_spec("torchvision") is not None:
             import torchvision
 
             layers = getattr(torchvision.models, network)(weights=None).eval().cuda()
-            return TorchModel(self._torch, layers, self._torch.rand(int(batch), 3, 224, 224, device="cuda"), stream)
-        recorded = json.loads((TRACES / f"{name}.json").read_text(encoding="utf-8"))["commands"]
+            return TorchModel(self._torch, layers, self._torch.rand(int(batch) * scale, 3, 224, 224, device="cuda"), stream)
         # A product of 1024 x 1024 numbers takes about 100 us.
-        return self._products(max(1, round(sum(command["duration_us"] for command in recorded) / 100)), 1024, stream)
+        return self._products(max(1, round(device_ms(name, scale) * 10)), 1024, stream)
 
     def step(self, stream: Any) -> TorchModel:
         return self._products(8, 4096, stream)

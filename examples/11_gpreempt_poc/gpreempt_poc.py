@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Measures suspension, resumption and an online request by libgpreempt_poc.so from Python, as measure.hip does, against the
-limits of the proof of concept: 5 ms, 10 ms, 50 ms.
+limits of the proof of concept: 5 ms, 10 ms, 50 ms. No offline kernel may be done while the offline program is suspended.
 
-usage: gpreempt_poc.py LIBRARY CODE_OBJECT [ROUNDS]
+usage: gpreempt_poc.py LIBRARY CODE_OBJECT [ROUNDS [--not-suspended]]
 
 LIBRARY is libgpreempt_poc.so. CODE_OBJECT has the kernels of examples/kernels, compiled by `hipcc --genco`.
 
 The offline program is a child of this process that keeps the GPU busy with kernels of 20 ms and suspends itself when it is
 asked to. The online request is a kernel of 1 ms in this process: from the decision to preempt until its result is there.
-The program returns 1 if a limit is missed.
+With --not-suspended nothing is suspended, and each round lasts until an offline kernel is done. The program returns 1 if a limit
+is missed.
 """
 
 import ctypes
@@ -22,6 +23,8 @@ import time
 
 LIMITS_MS = {"suspend": 5, "resume": 10, "online": 50}
 OFFLINE_NS, ONLINE_NS = 20_000_000, 1_000_000
+# hipEventDisableTiming
+DISABLE_TIMING = 2
 # 64 kernels are more than a second of work: enough for all rounds of a measurement is kept ahead.
 KERNELS_AHEAD = 64
 CODES = {
@@ -32,8 +35,9 @@ CODES = {
     -5: "GPREEMPT_EIO",
     -6: "GPREEMPT_EAGAIN",
 }
-# What the offline program answers: a code, and how long the call took.
-ANSWER = struct.Struct("=id")
+# What the offline program answers: a code, how long the call took, and how many of its kernels were done before the order was
+# obeyed (b"r"), or after that (all others).
+ANSWER = struct.Struct("=idI")
 
 
 def now_ms():
@@ -50,6 +54,7 @@ class Device:
         self._call("hipStreamCreate", ctypes.byref(self._stream))
         self._call("hipModuleLoad", ctypes.byref(module), os.fsencode(code_object))
         self._call("hipModuleGetFunction", ctypes.byref(self._busy), module, b"busy")
+        self._ends, self._done = [], 0
 
     def _call(self, name, *arguments):
         code = getattr(self._hip, name)(*arguments)
@@ -68,53 +73,78 @@ class Device:
     def wait(self):
         self._call("hipStreamSynchronize", self._stream)
 
+    def work_with_end(self, nanoseconds):
+        """The same, and `done` counts it."""
+        self.work(nanoseconds)
+        self._ends.append(ctypes.c_void_p())
+        self._call("hipEventCreateWithFlags", ctypes.byref(self._ends[-1]), DISABLE_TIMING)
+        self._call("hipEventRecord", self._ends[-1], self._stream)
+
+    def done(self):
+        """How many of the kernels with an end are done."""
+        while self._done < len(self._ends) and self._hip.hipEventQuery(self._ends[self._done]) == 0:
+            self._done += 1
+        return self._done
+
+    def wait_for_one_more(self):
+        self._call("hipEventSynchronize", self._ends[self.done()])
+
 
 def offline(library, code_object, orders, answers):
-    """The offline program: keeps kernels ahead, and obeys: 's' suspends, 'r' resumes, 'c' cleans up. Its input's end ends it."""
-    calls = {
-        b"s": library.gpreempt_poc_suspend,
-        b"r": library.gpreempt_poc_resume,
-        b"c": library.gpreempt_poc_cleanup,
-    }
-    code = library.gpreempt_poc_init(0)
+    """The offline program: keeps kernels ahead, and obeys: 's' suspends, 'r' resumes, 'n' neither, 'w' waits until one more
+    kernel is done, 'c' cleans up. Its input's end ends it.
+    """
+    code, device = library.gpreempt_poc_init(0), None
     if code == 0:
         device = Device(code_object)
         for _ in range(KERNELS_AHEAD):
-            device.work(OFFLINE_NS)
-    os.write(answers, ANSWER.pack(code, 0.0))
+            device.work_with_end(OFFLINE_NS)
+    os.write(answers, ANSWER.pack(code, 0.0, 0))
+    calls = {
+        b"s": library.gpreempt_poc_suspend,
+        b"r": library.gpreempt_poc_resume,
+        b"n": lambda _: 0,
+        b"w": lambda _: device.wait_for_one_more() or 0,
+        b"c": library.gpreempt_poc_cleanup,
+    }
     while code == 0 and (order := os.read(orders, 1)):
+        before = device.done()
         begin = now_ms()
         result = calls[order](0)
-        os.write(answers, ANSWER.pack(result, now_ms() - begin))
-        if order == b"r":
-            device.work(OFFLINE_NS)
+        took = now_ms() - begin
+        os.write(answers, ANSWER.pack(result, took, before if order == b"r" else device.done()))
+        if order in (b"r", b"w"):
+            device.work_with_end(OFFLINE_NS)
 
 
 def answer(answers, what):
-    """Reads an answer of the offline program: the time of its call."""
+    """Reads an answer of the offline program: the time of its call, and the kernels that were done."""
     read = os.read(answers, ANSWER.size)
     if len(read) != ANSWER.size:
         sys.exit("the offline program has ended")
-    code, ms = ANSWER.unpack(read)
+    code, ms, done = ANSWER.unpack(read)
     if code != 0:
         sys.exit(f"{what}: {code} ({CODES.get(code, 'no code of gpreempt_poc.h')})")
-    return ms
+    return ms, done
 
 
-def measure(device, rounds, orders, answers):
-    """The milliseconds of each round, by what they are about."""
-    times = {what: [] for what in LIMITS_MS}
+def measure(device, rounds, orders, answers, suspends):
+    """The milliseconds of each round, by what they are about, and in how many rounds no kernel was done."""
+    times, kept_back = {what: [] for what in LIMITS_MS}, 0
     for _ in range(rounds):
         begin = now_ms()
-        os.write(orders, b"s")
-        times["suspend"].append(answer(answers, "gpreempt_poc_suspend"))
+        os.write(orders, b"s" if suspends else b"n")
+        ms, before = answer(answers, "gpreempt_poc_suspend")
+        times["suspend"].append(ms)
         device.work(ONLINE_NS)
         device.wait()
         times["online"].append(now_ms() - begin)
-        os.write(orders, b"r")
-        times["resume"].append(answer(answers, "gpreempt_poc_resume"))
+        os.write(orders, b"r" if suspends else b"w")
+        ms, after = answer(answers, "gpreempt_poc_resume")
+        times["resume"].append(ms)
+        kept_back += before == after
         time.sleep(0.003)  # the offline program works on
-    return times
+    return times, kept_back
 
 
 def is_met(what, times):
@@ -128,8 +158,9 @@ def is_met(what, times):
 
 def main(words):
     rounds = words[2] if len(words) > 2 else "20"
-    if len(words) not in (2, 3) or not rounds.isdecimal() or int(rounds) < 1:
-        print("usage: gpreempt_poc.py LIBRARY CODE_OBJECT [ROUNDS]", file=sys.stderr)
+    suspends = len(words) < 4
+    if len(words) not in (2, 3, 4) or not rounds.isdecimal() or int(rounds) < 1 or words[3:] not in ([], ["--not-suspended"]):
+        print("usage: gpreempt_poc.py LIBRARY CODE_OBJECT [ROUNDS [--not-suspended]]", file=sys.stderr)
         return 2
     if "libshimhip" not in os.environ.get("LD_PRELOAD", ""):
         # Python has loaded libc before any other library, and the runtime's requests to the driver would go there.
@@ -152,12 +183,15 @@ def main(words):
     device.work(ONLINE_NS)
     device.wait()
     answer(answers_out, "gpreempt_poc_init")
-    times = measure(device, int(rounds), orders_in, answers_out)
+    times, kept_back = measure(device, int(rounds), orders_in, answers_out, suspends)
     os.write(orders_in, b"c")
     answer(answers_out, "gpreempt_poc_cleanup")
     os.kill(child, signal.SIGKILL)  # it would wait for the kernels that it kept ahead
     os.waitpid(child, 0)
     met = [is_met(what, times[what]) for what in LIMITS_MS]
+    met.append(kept_back == int(rounds))
+    word = "met" if met[-1] else "missed"
+    print(f"offline    no kernel done while suspended in {kept_back} of {rounds} rounds: {word}")
     return 0 if all(met) else 1
 
 

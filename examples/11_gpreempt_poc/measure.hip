@@ -1,7 +1,9 @@
 /* Measures suspension, resumption and an online request by libgpreempt_poc.so, against the limits of the proof of concept:
- * 5 ms, 10 ms, 50 ms.
+ * 5 ms, 10 ms, 50 ms. No offline kernel may be done while the offline program is suspended.
  *
- * usage: measure [ROUNDS]
+ * usage: measure [ROUNDS [--not-suspended]]
+ *
+ * With --not-suspended nothing is suspended, and each round lasts until an offline kernel is done.
  *
  * The offline program is a child of this process that keeps the GPU busy with kernels of 20 ms and suspends itself when it is
  * asked to. (From outside it works the same way with its process number; that needs a runtime that has enabled the
@@ -47,29 +49,59 @@ static void work(hipStream_t stream, gw_u64 nanoseconds) {
 struct Answer {
   int code;
   double ms;
+  /* How many offline kernels were done before the order was obeyed ('r'), or after that (all others). */
+  unsigned done;
 };
 
-/* The offline program: keeps a few kernels ahead, and obeys: 's' suspends, 'r' resumes, the end of its input ends it. */
-static int offline(int orders, int answers) {
-  hipStream_t stream;
-  if (gpreempt_poc_init(0) != 0) return 1;
-  CHECK(hipStreamCreate(&stream));
-  for (;;) {
-    for (int i = 0; i < 64; i++) work(stream, 20000000ull);
-    Answer ready = {0, 0};
-    if (write(answers, &ready, sizeof ready) != (ssize_t)sizeof ready) return 1;
-    char order;
-    while (read(orders, &order, 1) == 1) {
-      const double begin = now_ms();
-      Answer answer;
-      answer.code = order == 's' ? gpreempt_suspend_queues(0, nullptr, 0) : gpreempt_resume_queues(0, nullptr, 0);
-      answer.ms = now_ms() - begin;
-      if (write(answers, &answer, sizeof answer) != (ssize_t)sizeof answer) return 1;
-      /* 64 kernels are more than a second of work: enough for all rounds of a measurement is kept ahead. */
-      if (order == 'r') work(stream, 20000000ull);
-    }
-    _exit(0);
+/* The kernels of the offline program, and an event behind each. */
+class Offline {
+ public:
+  Offline() { CHECK(hipStreamCreate(&stream_)); }
+
+  void submit() {
+    hipEvent_t end;
+    CHECK(hipEventCreateWithFlags(&end, hipEventDisableTiming));
+    work(stream_, 20000000ull);
+    CHECK(hipEventRecord(end, stream_));
+    ends_.push_back(end);
   }
+
+  unsigned done() {
+    while (done_ < ends_.size() && hipEventQuery(ends_[done_]) == hipSuccess) done_++;
+    return (unsigned)done_;
+  }
+
+  void wait_for_one_more() { CHECK(hipEventSynchronize(ends_[done()])); }
+
+ private:
+  hipStream_t stream_;
+  std::vector<hipEvent_t> ends_;
+  size_t done_ = 0;
+};
+
+/* The offline program: keeps kernels ahead, and obeys: 's' suspends, 'r' resumes, 'n' neither, 'w' waits until one more kernel
+ * is done, and the end of its input ends it. */
+static int offline(int orders, int answers) {
+  if (gpreempt_poc_init(0) != 0) return 1;
+  Offline kernels;
+  /* 64 kernels are more than a second of work: enough for all rounds of a measurement is kept ahead. */
+  for (int i = 0; i < 64; i++) kernels.submit();
+  Answer ready = {0, 0, 0};
+  if (write(answers, &ready, sizeof ready) != (ssize_t)sizeof ready) return 1;
+  char order;
+  while (read(orders, &order, 1) == 1) {
+    Answer answer = {0, 0, 0};
+    if (order == 'r') answer.done = kernels.done();
+    const double begin = now_ms();
+    if (order == 's') answer.code = gpreempt_suspend_queues(0, nullptr, 0);
+    if (order == 'r') answer.code = gpreempt_resume_queues(0, nullptr, 0);
+    if (order == 'w') kernels.wait_for_one_more();
+    answer.ms = now_ms() - begin;
+    if (order != 'r') answer.done = kernels.done();
+    if (write(answers, &answer, sizeof answer) != (ssize_t)sizeof answer) return 1;
+    if (order == 'r' || order == 'w') kernels.submit();
+  }
+  _exit(0);
 }
 
 static double median(std::vector<double> &times) {
@@ -98,8 +130,9 @@ static int verdict(const char *what, std::vector<double> &times, double limit) {
 
 int main(int argc, char **argv) {
   const int rounds = argc > 1 ? atoi(argv[1]) : 20;
-  if (rounds < 1) {
-    fprintf(stderr, "usage: measure [ROUNDS]\n");
+  const bool suspends = argc < 3;
+  if (rounds < 1 || argc > 3 || (argc == 3 && strcmp(argv[2], "--not-suspended") != 0)) {
+    fprintf(stderr, "usage: measure [ROUNDS [--not-suspended]]\n");
     return 2;
   }
   int orders[2], answers[2];
@@ -136,20 +169,25 @@ int main(int argc, char **argv) {
       exit(1);
     }
   };
+  unsigned kept_back = 0;
   for (int round = 0; round < rounds; round++) {
     const double begin = now_ms();
-    order('s');
+    order(suspends ? 's' : 'n');
+    const unsigned before = answer.done;
     suspend.push_back(answer.ms);
     work(stream, 1000000ull);
     CHECK(hipStreamSynchronize(stream));
     online.push_back(now_ms() - begin);
-    order('r');
+    order(suspends ? 'r' : 'w');
     resume.push_back(answer.ms);
+    kept_back += answer.done == before;
     usleep(3000); /* the offline program works on */
   }
   close(orders[1]);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   const int missed = verdict("suspend", suspend, 5) + verdict("resume", resume, 10) + verdict("online", online, 50);
-  return missed == 0 ? 0 : 1;
+  printf("offline    no kernel done while suspended in %u of %d rounds: %s\n", kept_back, rounds,
+         kept_back == (unsigned)rounds ? "met" : "missed");
+  return missed == 0 && kept_back == (unsigned)rounds ? 0 : 1;
 }

@@ -1,9 +1,15 @@
 /* An application that schedules its own streams: the batch stream makes way while the urgent one has work, as the
- * application says, and not as a policy does. README.md has the output. */
+ * application says, and not as a policy does. README.md has the output.
+ *
+ * usage: manual [--not-suspended]
+ *
+ * With --not-suspended the batch stream does not make way. Returns 1 if a batch kernel was done while the stream was suspended,
+ * or is missing at the end. */
 #include <hip/hip_runtime.h>
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "giveway_kernels.h" /* busy: a kernel that takes a given time */
 #include "xsched/hip/hal.h"
@@ -67,8 +73,13 @@ static int count_done(const int *done, int count, hipStream_t stream) {
 
 static const char *name_of(XQueueState state) { return state == kQueueStateReady ? "ready" : "idle"; }
 
-int main(void) {
+int main(int argc, char **argv) {
   enum { BATCH = 40, URGENT = 4 };
+  const bool suspends = argc == 1;
+  if (argc > 2 || (argc == 2 && strcmp(argv[1], "--not-suspended") != 0)) {
+    fprintf(stderr, "usage: manual [--not-suspended]\n");
+    return 2;
+  }
   XQueueState state;
   int *done;
   CHECK(hipMalloc((void **)&done, (BATCH + URGENT) * sizeof(int)));
@@ -83,24 +94,31 @@ int main(void) {
   printf("batch: %d kernels submitted, the queue is %s\n", BATCH, name_of(state));
 
   /* Something urgent has come. From here on no batch kernel begins, and those in flight have ended. */
-  CHECK(XQueueSuspend(batch.xq, kQueueSuspendFlagSyncHwQueue));
-  int before = count_done(done, BATCH, urgent.stream);
-  printf("batch: suspended, %s\n", before < BATCH ? "some kernels are kept" : "too late");
+  int before = 0;
+  if (suspends) {
+    CHECK(XQueueSuspend(batch.xq, kQueueSuspendFlagSyncHwQueue));
+    before = count_done(done, BATCH, urgent.stream);
+    printf("batch: suspended, %s\n", before < BATCH ? "some kernels are kept" : "too late");
+  } else {
+    printf("batch: not suspended\n");
+  }
 
   submit(urgent, done + BATCH, URGENT);
   CHECK(XQueueWaitAll(urgent.xq));
   printf("urgent: %d of %d kernels done\n", count_done(done + BATCH, URGENT, urgent.stream), URGENT);
+  /* A stream that is not suspended goes on without the application, and this ends. */
+  if (!suspends) CHECK(XQueueWaitAll(batch.xq));
   int meanwhile = count_done(done, BATCH, urgent.stream) - before;
   printf("batch: %d kernels done meanwhile\n", meanwhile);
 
-  CHECK(XQueueResume(batch.xq, kQueueResumeFlagNone));
+  if (suspends) CHECK(XQueueResume(batch.xq, kQueueResumeFlagNone));
   CHECK(XQueueWaitAll(batch.xq));
   CHECK(XQueueQuery(batch.xq, &state));
-  printf("batch: resumed, %d of %d kernels done, the queue is %s\n", count_done(done, BATCH, batch.stream),
-         BATCH, name_of(state));
+  int all = count_done(done, BATCH, batch.stream);
+  printf("batch: %s%d of %d kernels done, the queue is %s\n", suspends ? "resumed, " : "", all, BATCH, name_of(state));
 
   destroy_queue(urgent);
   destroy_queue(batch);
   CHECK(hipFree(done));
-  return 0;
+  return meanwhile == 0 && all == BATCH ? 0 : 1;
 }

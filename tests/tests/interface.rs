@@ -179,49 +179,6 @@ fn hardware_queues_stay_where_holds_are_refused() {
         .expect_success();
 }
 
-/// The times depend on the machine. Each queue must have been evicted and restored.
-#[test]
-fn the_proof_of_concepts_functions_do_what_they_did() {
-    let program = tests::gpreempt_example().unwrap_or_else(|reason| panic!("{reason}"));
-    let gpu = Gpu::take();
-    let run = gpu.run_executable(&program).arg("5").sim("--save-us", 50).sim("--restore-us", 50).finish();
-    assert!(matches!(run.code, 0 | 1) && run.stderr.is_empty(), "{run:?}");
-    let said: Vec<&str> = run.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(said, ["suspend", "resume", "online"], "{run:?}");
-}
-
-/// The same by Python. The first library in the order of look-up must be this one.
-#[test]
-fn the_proof_of_concept_runs_in_python() {
-    let library = tests::gpreempt_library().unwrap_or_else(|reason| panic!("{reason}"));
-    let kernels =
-        tests::code_object("examples/kernels", "giveway_kernels").unwrap_or_else(|reason| panic!("{reason}"));
-    let script = workspace().join("examples/11_gpreempt_poc/gpreempt_poc.py");
-    let preload = tests::product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
-    let gpu = Gpu::take();
-    let run = gpu.run_executable(std::path::Path::new("/usr/bin/env"));
-    let run =
-        run.arg(format!("LD_PRELOAD={}", preload.display())).arg("python3").arg(script.display().to_string());
-    let run = run.arg(library.display().to_string()).arg(kernels.display().to_string()).arg("3");
-    let run = run.sim("--save-us", 50).sim("--restore-us", 50).finish();
-    assert!(matches!(run.code, 0 | 1) && run.stderr.is_empty(), "{run:?}");
-    let said: Vec<&str> = run.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(said, ["suspend", "resume", "online"], "{run:?}");
-}
-
-#[test]
-fn the_example_shows_what_its_text_says() {
-    let run = run("examples/4_manual_sched", "manual", |run| run);
-    assert_eq!(run.code, 0, "{run:?}");
-    let said: Vec<&str> = run.stdout.lines().collect();
-    let text = std::fs::read_to_string(workspace().join("examples/4_manual_sched/README.md"));
-    let text = text.expect("the example's text");
-    assert!(!said.is_empty());
-    for line in said {
-        assert!(text.lines().any(|shown| shown.trim() == line), "not in the text: {line}");
-    }
-}
-
 #[test]
 fn the_cpp_headers_compile_without_warnings_by_another_compiler() {
     for standard in ["c++17", "c++20"] {
