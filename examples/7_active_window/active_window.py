@@ -87,8 +87,8 @@ class Programs:
 
     def __init__(self, priority: int) -> None:
         self._priority = priority
-        #: The priorities that the raised queues had before, by the number of the queue.
-        self._before: dict[int, int] = {}
+        #: The priorities that the raised queues had before, by process and number of the queue.
+        self._before: dict[tuple[int, int], int] = {}
         self._events: Optional[Events] = None
         self._server_answers = True
 
@@ -131,26 +131,28 @@ class Programs:
             self._server_answers = True
         clients: list[dict[str, Any]] = json.loads(listed.stdout)["clients"]
         owned = [client for client in clients if owner is not None and is_within(client["pid"], owner)]
-        priorities = {queue["queue"]: queue["priority"] for client in clients for queue in client["queues"]}
-        wanted = {queue["queue"] for client in owned for queue in client["queues"]}
+        queues = [(client["pid"], queue) for client in clients for queue in client["queues"]]
+        priorities = {(pid, queue["queue"]): queue["priority"] for pid, queue in queues}
+        wanted = {(client["pid"], queue["queue"]) for client in owned for queue in client["queues"]}
         # The others first: for a moment no program is urgent, and not two.
-        for number in self._before.keys() - wanted:
+        for queue in self._before.keys() - wanted:
             # A queue that is gone, or got another priority meanwhile, stays as it is.
-            if priorities.get(number) == self._priority:
-                self._hint(number, self._before[number])
-            del self._before[number]
-        for number in wanted - self._before.keys():
-            if NEVER < priorities[number] < self._priority:
+            if priorities.get(queue) == self._priority:
+                self._hint(queue, self._before[queue])
+            del self._before[queue]
+        for queue in wanted - self._before.keys():
+            if NEVER < priorities[queue] < self._priority:
                 # First, so that it is known if a signal comes.
-                self._before[number] = priorities[number]
-                if not self._hint(number, self._priority):
-                    del self._before[number]
+                self._before[queue] = priorities[queue]
+                if not self._hint(queue, self._priority):
+                    del self._before[queue]
         return len(owned), all(client["queues"] for client in owned)
 
-    def _hint(self, queue: int, priority: int) -> bool:
-        hinted = xcli("hint", "-x", str(queue), "--priority", str(priority))
+    def _hint(self, of: tuple[int, int], priority: int) -> bool:
+        pid, queue = of
+        hinted = xcli("hint", "--pid", str(pid), "-x", str(queue), "--priority", str(priority))
         if hinted.returncode != 0:
-            tell(f"queue {queue} keeps its priority: {hinted.stderr.strip()}")
+            tell(f"queue {queue} of pid {pid} keeps its priority: {hinted.stderr.strip()}")
         return hinted.returncode == 0
 
     def end(self) -> None:

@@ -6,7 +6,7 @@ usage: desktop.py
 Obeys the lines of its input, says `done` behind each, and ends with its input:
 
     window TITLE [PID [MACHINE]]     a window, of this process if there is a PID
-    active TITLE                     this window is active
+    active TITLE                     this window is active, even if it is gone
     none                             no window is active
     destroy TITLE                    destroys this window; what is active remains as it was
 """
@@ -33,7 +33,7 @@ def main() -> None:
                 display.set_text(window, "WM_CLIENT_MACHINE", STRING, machine)
                 display.set_numbers(window, "_NET_WM_PID", CARDINAL, int(process[0]))
         elif order == "destroy":
-            display.destroy_window(windows.pop(words[0]))
+            display.destroy_window(windows[words[0]])
         else:
             active = windows[words[0]] if order == "active" else 0
             display.set_numbers(display.root, "_NET_ACTIVE_WINDOW", WINDOW, active)

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use tests::{
     Daemon, Finished, Gpu, HANG, PlainClient, Run, code_object, example_program, linked_program, product,
     until, workspace,
@@ -210,7 +211,7 @@ fn await_priorities(server: &Daemon, expected: &[(&str, i64)]) {
 
 #[test]
 fn watch_of_the_active_window_survives_what_can_be_missing() {
-    let mut screen = Talker::start(Command::new("Xvfb").args(["-displayfd", "1", "-screen", "0", "640x480x24"]));
+    let screen = Talker::start(Command::new("Xvfb").args(["-displayfd", "1", "-screen", "0", "640x480x24"]));
     let display = format!(":{}", screen.line());
     let mut server = Daemon::start(&[]);
     let script = |name: &str| {
@@ -270,7 +271,7 @@ fn watch_of_the_active_window_survives_what_can_be_missing() {
     await_priorities(&server, &[("third", 100)]);
 
     // The X server ends.
-    screen.child.kill().expect("it runs");
+    kill_process(Pid::from_child(&screen.child), Signal::TERM).expect("it runs");
     assert!(watch.error().contains("the X server has ended"));
     assert_eq!(watch.child.wait().expect("it ends").code(), Some(1));
     await_priorities(&server, &[("third", 3)]);
@@ -393,6 +394,7 @@ fn batch_model_of_test_4_is_suspended_under_hpf_only() {
         assert!(stable(&said).contains(&line), "{line}: {said}");
     }
     // Each target, with its verdict.
-    let judged = |line: &&str| line.contains(", target ") && (line.ends_with(": met") || line.ends_with(": missed"));
+    let judged =
+        |line: &&str| line.contains(", target ") && (line.ends_with(": met") || line.ends_with(": missed"));
     assert_eq!(said.lines().filter(judged).count(), 3, "{said}");
 }
