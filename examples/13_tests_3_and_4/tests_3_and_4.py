@@ -85,14 +85,14 @@ class Phases:
         self._arguments = arguments
         self._passed = [*passed, "--test", str(number)]
         self._options = ["--level", str(arguments.level)]
-        self._has_begun = False
+        self._begun = False
         self.correct = True
 
     def _run(self, title: str, roles: list[str]) -> dict[str, dict[str, Any]]:
         programs = [Program(role, self._passed, self._options) for role in roles]
-        if not self._has_begun:
-            print(f"{programs[0].label}\ntest {self._number}: {self._test.about}", flush=True)
-        self._has_begun = True
+        if not self._begun:
+            print(f"test {self._number}: {self._test.about}\n{programs[0].label}", flush=True)
+        self._begun = True
         measured = run_together(programs, self._arguments.seconds)
         self.correct = self.correct and all(values["correct"] for values in measured.values())
         for role in roles:

@@ -380,7 +380,7 @@ fn urgent_requests_of_test_3_overtake_batch_inferences_under_hpf_only() {
     let has_all = |said: &String| expected.iter().all(|line| stable(said).contains(line));
     let said: Vec<_> = (0..ATTEMPTS).map(|_| run()).take_while(|said| !has_all(said)).collect();
     assert!(said.len() < ATTEMPTS, "{said:?}");
-    expect_shown("13_tests_3_and_4", expected[1]);
+    expect_shown("13_tests_3_and_4", &expected[1..5].join("\n"));
 }
 
 #[test]
