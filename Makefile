@@ -3,7 +3,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
 	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
-	example-manual example-gpreempt install uninstall dist test-dist test-service wheel test-python clean
+	example-manual example-gpreempt install uninstall dist test-dist test-service wheel test-python soak-python clean
 
 # What hipcc compiles examples for.
 OFFLOAD_ARCH ?= gfx90a
@@ -151,6 +151,11 @@ wheel: ## Make target/dist/giveway-VERSION-py3-none-manylinux_2_28_x86_64.whl: t
 # `make test-python ARGS="--source target/debug"`: the source tree with a debug build. ARGS=--no-build: with what `make dist` built before.
 test-python: deps ## Test the Python package from its wheel on the simulated GPU, and check its types; "N passed, N failed"
 	@scripts/test-python $(ARGS)
+
+# `make soak-python MINUTES=1 SEED=7 ARGS="--source target/debug"`: shorter, with this seed, on a debug build.
+soak-python: export SEED :=
+soak-python: deps ## Suspend a Python server with two models and four workers at random, 10 minutes by fork and by spawn (MINUTES=N)
+	@scripts/test-python $(ARGS) --soak $$(($(MINUTES) * 60))
 
 example-manual: deps ## Build examples/4_manual_sched, linked against libshimhip.so, and gpu-sim to run it on
 	cargo build --release --package shim --package gpu-sim
