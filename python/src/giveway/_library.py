@@ -117,7 +117,10 @@ def find() -> Optional[Library]:
     if active is not None:
         return active
     with _lock:
-        if _missing is None and active is None:
+        if active is not None:
+            # Another thread has found it meanwhile.
+            return active
+        if _missing is None:
             # Only what is in the program already: a library that is loaded late misses calls.
             program = ctypes.CDLL(None)
             if all(hasattr(program, name) for name in FUNCTIONS):
