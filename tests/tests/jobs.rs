@@ -36,12 +36,14 @@ impl Scene {
         let gpu = Gpu::take();
         let daemon = Daemon::start(&[]);
         xcli(&daemon, &["policy", "set", policy]);
-        let mut ranks = scheduled(&gpu, &daemon, job, "ranks").start();
+        // Both are built before one of them runs.
+        let ranks = scheduled(&gpu, &daemon, job, "ranks");
+        let rival = scheduled(&gpu, &daemon, &["--priority", "10"], "endless").arg("urgent");
+        let mut ranks = ranks.start();
         let line = ranks.line();
         let pids: Vec<u64> =
             line.split(' ').skip(1).map(|pid| pid.parse().unwrap_or_else(|_| panic!("{line}"))).collect();
         let pids = [pids[0], pids[1]];
-        let rival = scheduled(&gpu, &daemon, &["--priority", "10"], "endless").arg("urgent");
         let rival = rival.env("HIP_VISIBLE_DEVICES", "1").start();
         let scene = Scene { ranks, pids, rival, daemon, _gpu: gpu };
         until("the server knows all three", || {
