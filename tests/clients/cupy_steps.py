@@ -3,26 +3,26 @@
 import cupy
 import numpy
 
-import hip
+import runtime
 
 
 def main():
     host = numpy.arange(1 << 18, dtype=numpy.float32).reshape(512, 512)
     a = cupy.asarray(host)
-    print("there and back", hip.digest(cupy.asnumpy(a)) == hip.digest(host))
+    print("there and back", runtime.digest(cupy.asnumpy(a)) == runtime.digest(host))
     # Where a kernel writes is filled before: a device that executes none leaves it so.
     out = cupy.zeros_like(a)
     out.fill(0)
     for _ in range(10):
         cupy.multiply(a, 2, out=out)
         cupy.add(out, a, out=out)
-    hip.step("elementwise")
-    print("elementwise", hip.digest(cupy.asnumpy(out)))
+    runtime.step("elementwise")
+    print("elementwise", runtime.digest(cupy.asnumpy(out)))
     product = cupy.asarray(numpy.zeros((512, 512), numpy.float32))
     for _ in range(5):
         cupy.matmul(a, a, out=product)
-    hip.step("matrix product")
-    print("matrix product", hip.digest(cupy.asnumpy(product)))
+    runtime.step("matrix product")
+    print("matrix product", runtime.digest(cupy.asnumpy(product)))
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
     event = cupy.cuda.Event()
     with streams[0]:
@@ -33,10 +33,10 @@ def main():
         cupy.add(out, 1, out=out)
     for stream in streams:
         stream.synchronize()
-    hip.step("two streams")
-    print("two streams", hip.digest(cupy.asnumpy(out)))
-    print("last error", hip.last_error())
-    hip.step("results")
+    runtime.step("two streams")
+    print("two streams", runtime.digest(cupy.asnumpy(out)))
+    print("last error", runtime.last_error())
+    runtime.step("results")
 
 
 main()

@@ -5,7 +5,7 @@ small model, ResNet-18; weights are random and made here.
 import numpy
 import onnxruntime
 
-import hip
+import runtime
 from onnx import Model
 
 RUNS = 3
@@ -80,9 +80,9 @@ def main():
         for _ in range(RUNS):
             (y,) = session.run(None, {"x": x})
         # On the simulated device, which executes no kernel that it does not know, what was there before.
-        print(step.__name__, session.get_providers()[0], y.shape, hip.digest(y))
-        hip.step(step.__name__)
-    print("last error", hip.last_error())
+        print(step.__name__, session.get_providers()[0], y.shape, runtime.digest(y))
+        runtime.step(step.__name__)
+    print("last error", runtime.last_error())
 
 
 main()

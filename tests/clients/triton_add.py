@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.backends.amd.driver import HIPDriver, HIPLauncher, HIPUtils
 
-import hip
+import runtime
 
 
 class Driver(HIPDriver):
@@ -39,18 +39,18 @@ def main():
     triton.runtime.driver.set_active(Driver())
     size = 100_000
     host = numpy.arange(size, dtype=numpy.float32)
-    a, b, c = hip.Array(host), hip.Array(host * 2), hip.Array(numpy.zeros_like(host))
+    a, b, c = runtime.Array(host), runtime.Array(host * 2), runtime.Array(numpy.zeros_like(host))
     for _ in range(20):
         kernel = add[(triton.cdiv(size, 1024),)](a, b, c, size, block=1024)
         # Its launches look at the last error at once.
-        assert hip.last_error() == 0
-    hip.step("add")
+        assert runtime.last_error() == 0
+    runtime.step("add")
     print("compiled for", kernel.metadata.target.arch)
-    print("operands", hip.digest(a.numpy()), hip.digest(b.numpy()))
+    print("operands", runtime.digest(a.numpy()), runtime.digest(b.numpy()))
     # The sum, or on the simulated device, which executes no kernel it does not know, what was there before.
-    print("result", hip.digest(c.numpy()))
-    print("last error", hip.last_error())
-    hip.step("results")
+    print("result", runtime.digest(c.numpy()))
+    print("last error", runtime.last_error())
+    runtime.step("results")
 
 
 main()

@@ -3,23 +3,68 @@
 //!
 //! A client says `step NAME` when the device has done a step, and goes on when it is told to. Meanwhile is looked.
 
+mod counts;
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{Daemon, Gpu, Run, Running, kernel, product, workspace};
+use crate::conformance::{Beside, Rival};
+use crate::program::Program;
+use crate::{Daemon, Gpu, Installed, Run, Running, Runtime as _, code_object, product, workspace};
+use counts::{Listed, Submitted, listed, logged};
 
-/// All of them, files of `tests/clients`.
-pub const CLIENTS: &[&str] = &["triton_add", "cupy_steps", "onnx_steps"];
+/// A client, and what stands beside it.
+#[derive(Debug)]
+pub struct Client {
+    /// Its name, for people and for the command line.
+    pub name: &'static str,
+    /// The file of `tests/clients` without its extension.
+    script: &'static str,
+    observer: Option<Observer>,
+    /// The number of devices.
+    gpus: u32,
+}
+
+/// What watches a client at the same time. The client prints at each step what that has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Observer {
+    /// An auditor (LD_AUDIT), which counts calls of HIP.
+    Auditor,
+    /// A tool of ROCr (HSA_TOOLS_LIB), which counts the packets that launch a kernel.
+    Packets,
+}
+
+/// All of them.
+pub const CLIENTS: &[Client] = &[
+    Client::of("triton_add"),
+    Client::of("cupy_steps"),
+    Client::of("onnx_steps"),
+    Client::of("cupy_workers"),
+    Client::of("cupy_loader"),
+    Client { name: "cupy_audited", observer: Some(Observer::Auditor), ..Client::of("cupy_steps") },
+    Client { name: "cupy_packets", observer: Some(Observer::Packets), ..Client::of("cupy_steps") },
+];
+
+impl Client {
+    const fn of(script: &'static str) -> Client {
+        Client { name: script, script, observer: None, gpus: 1 }
+    }
+
+    fn find(name: &str) -> Result<&'static Client, String> {
+        let found = CLIENTS.iter().find(|client| client.name == name);
+        found.ok_or_else(|| {
+            let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
+            format!("there is no client {name}, only {}", names.join(", "))
+        })
+    }
+}
 
 /// For how long one may take: some compile all their kernels the first time.
 const LIMIT: Duration = Duration::from_secs(1200);
-/// For how long a program may owe the server its numbers.
-const ANSWERS: Duration = Duration::from_secs(60);
 
 /// One of the library's ways.
 #[derive(Debug)]
@@ -29,13 +74,25 @@ struct Way {
     test: Option<&'static str>,
     /// True if every command is deferred.
     defers: bool,
+    /// Beside an urgent program.
+    rival: Option<Beside>,
 }
 
-const WAYS: [Way; 3] = [
-    Way { name: "scheduled", test: None, defers: false },
-    Way { name: "deferred", test: Some("defer"), defers: true },
-    Way { name: "suspended at random", test: Some("chaos:1"), defers: false },
+const WAYS: [Way; 5] = [
+    Way { name: "scheduled", ..Way::PLAIN },
+    Way { name: "deferred", test: Some("defer"), defers: true, ..Way::PLAIN },
+    Way { name: "suspended at random", test: Some("chaos:1"), ..Way::PLAIN },
+    Way { name: "beside an urgent program", rival: Some(Way::beside("1")), ..Way::PLAIN },
+    Way { name: "beside an urgent program at level 3", rival: Some(Way::beside("3")), ..Way::PLAIN },
 ];
+
+impl Way {
+    const PLAIN: Way = Way { name: "", test: None, defers: false, rival: None };
+
+    const fn beside(level: &'static str) -> Beside {
+        Beside { level, parameters: &[] }
+    }
+}
 
 /// The programs and folders that a client run needs.
 #[derive(Debug)]
@@ -43,26 +100,11 @@ pub struct Clients {
     python: PathBuf,
     /// Its libraries and settings, that of the compilers' caches included.
     env: Vec<(String, String)>,
+    /// The auditor that counts calls.
+    auditor: PathBuf,
+    /// The tool that counts packets.
+    packets: PathBuf,
     home: TempDir,
-}
-
-/// The work that a client has submitted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Submitted {
-    /// Calls that launch a kernel.
-    launches: u64,
-    /// All that is work of a stream: these, copies, fills, events, waits.
-    commands: u64,
-}
-
-/// The sums over all queues in `xcli list`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Listed {
-    queues: usize,
-    /// Commands launched.
-    commands: u64,
-    /// Of these, deferred.
-    deferred: u64,
 }
 
 /// A run to its end.
@@ -78,19 +120,29 @@ impl Clients {
     /// With this Python and these further variables.
     ///
     /// # Errors
-    /// There is no place for temporary files.
-    pub fn new(python: PathBuf, env: Vec<(String, String)>) -> Result<Clients, String> {
+    /// There is no place for temporary files, or the kernels cannot be compiled.
+    pub fn new(python: PathBuf, mut env: Vec<(String, String)>) -> Result<Clients, String> {
         let home = tempfile::tempdir().map_err(|error| format!("cannot make a folder: {error}"))?;
-        Ok(Clients { python, env, home })
+        let kernels = code_object("examples/kernels", "giveway_kernels")?;
+        let auditor = Installed.build(&Program::find("audit_calls")?)?;
+        let packets = Installed.build(&Program::find("packets_tool")?)?;
+        env.push(("GIVEWAY_KERNELS".to_owned(), kernels.display().to_string()));
+        env.push(("HOME".to_owned(), home.path().display().to_string()));
+        env.push(("TRITON_CACHE_DIR".to_owned(), home.path().join("triton").display().to_string()));
+        Ok(Clients { python, env, auditor, packets, home })
     }
 
     /// Compares one in all ways, says a line for each, and returns how many passed and failed.
-    pub fn compare(&self, name: &str, mut say: impl FnMut(&str)) -> (u32, u32) {
-        let native = match self.native(name) {
+    ///
+    /// # Errors
+    /// There is no client of this name.
+    pub fn compare(&self, name: &str, mut say: impl FnMut(&str)) -> Result<(u32, u32), String> {
+        let client = Client::find(name)?;
+        let native = match self.native(client) {
             Ok(native) => native,
             Err(reason) => {
                 say(&format!("FAILED {name}, natively: {reason}"));
-                return (0, 1);
+                return Ok((0, 1));
             }
         };
         for line in native.output.lines() {
@@ -99,7 +151,7 @@ impl Clients {
         let (mut passed, mut failed) = (0, 0);
         for way in &WAYS {
             let what = format!("{name}, {}", way.name);
-            match self.shimmed(name, way).and_then(|shimmed| judge(&native, &shimmed, way.defers)) {
+            match self.shimmed(client, way).and_then(|shimmed| judge(&native, &shimmed, way.defers)) {
                 Ok(counts) => {
                     say(&format!("ok     {what}:{counts}"));
                     passed += 1;
@@ -110,40 +162,73 @@ impl Clients {
                 }
             }
         }
-        (passed, failed)
+        Ok((passed, failed))
     }
 
-    fn run(&self, name: &str) -> Run {
-        let script = workspace().join("tests/clients").join(name).with_extension("py");
-        let home = self.home.path();
-        let mut run = Run::of_executable(&self.python).sim("--vram", 64).limit(LIMIT);
-        run = run.env("HOME", &home.display().to_string());
-        run = run.env("TRITON_CACHE_DIR", &home.join("triton").display().to_string());
+    fn run(&self, client: &Client) -> Result<Run, String> {
+        let script = workspace().join("tests/clients").join(client.script).with_extension("py");
+        let mut run = Run::of_executable(&self.python).limit(LIMIT);
+        run.sim = sim(client);
         run = self.env.iter().fold(run, |run, (name, value)| run.env(name, value));
-        run.arg(script.display().to_string())
+        run = match client.observer {
+            None => run,
+            Some(Observer::Auditor) => {
+                // A file of its own for each run.
+                let calls = tempfile::NamedTempFile::new_in(self.home.path())
+                    .and_then(|file| file.keep().map_err(|error| error.error))
+                    .map_err(|error| format!("cannot make a file: {error}"))?;
+                let run = run.env("LD_AUDIT", &self.auditor.display().to_string());
+                run.env("GIVEWAY_AUDIT", &calls.1.display().to_string())
+            }
+            Some(Observer::Packets) => run.env("HSA_TOOLS_LIB", &self.packets.display().to_string()),
+        };
+        Ok(run.arg(script.display().to_string()))
     }
 
     /// Without the library, twice: what compiles and measures its kernels in its first run does other things in later ones.
-    fn native(&self, name: &str) -> Result<Ended<Submitted>, String> {
+    fn native(&self, client: &Client) -> Result<Ended<Submitted>, String> {
         let _gpu = Gpu::take();
-        follow(self.run(name).start(), || Ok(()))?;
-        let logs = self.home.path().join("logs").join(name);
+        follow(self.run(client)?.start(), || Ok(()))?;
+        let logs = self.home.path().join("logs").join(client.name);
         fs::create_dir_all(&logs).map_err(|error| format!("cannot make a folder: {error}"))?;
-        let run = self.run(name).env("AMD_LOG_LEVEL", "3").env("AMD_LOG_MASK", "1");
+        let run = self.run(client)?.env("AMD_LOG_LEVEL", "3").env("AMD_LOG_MASK", "1");
         let run = run.env("AMD_LOG_LEVEL_FILE", &logs.join("log").display().to_string());
         follow(run.start(), || logged(&logs))
     }
 
     /// As `xcli run` starts it, beside a server.
-    fn shimmed(&self, name: &str, way: &Way) -> Result<Ended<Listed>, String> {
-        let (_gpu, xcli, server) = (Gpu::take(), product("xcli")?, Daemon::start(&[]));
-        let mut run = self.run(name);
-        run.enter = vec![xcli.clone(), "-a".into(), server.socket(), "run".into(), "--".into()];
+    fn shimmed(&self, client: &Client, way: &Way) -> Result<Ended<Listed>, String> {
+        let (gpu, xcli) = (Gpu::take(), product("xcli")?);
+        let mut run = self.run(client)?;
         if let Some(test) = way.test {
             run = run.env("XSCHED_TEST", test);
         }
-        follow(run.start(), || listed(&xcli, &server.socket()))
+        let enter = |socket: &Path, options: &[&str]| {
+            let mut words = vec![xcli.clone(), "-a".into(), socket.into(), "run".into()];
+            words.extend(options.iter().map(PathBuf::from));
+            words.push("--".into());
+            words
+        };
+        let Some(beside) = way.rival else {
+            let server = Daemon::start(&[]);
+            run.enter = enter(&server.socket(), &[]);
+            return follow(run.start(), || listed(&xcli, &server.socket()));
+        };
+        let rival = Rival::start(&gpu, &sim(client), beside, &Installed)?;
+        let socket = rival.server().socket();
+        run.enter = enter(&socket, &["--priority", "-10", "--level", beside.level]);
+        let ended = follow(rival.device(run).start(), || listed(&xcli, &socket))?;
+        rival.finish()?;
+        match ended.steps.last() {
+            Some((_, listed)) if listed.preemptions == 0 => Err("it was never suspended".to_owned()),
+            _ => Ok(ended),
+        }
     }
+}
+
+/// The options of `gpu-sim run`.
+fn sim(client: &Client) -> Vec<String> {
+    ["--vram", "64", "--gpus", &client.gpus.to_string()].map(str::to_owned).to_vec()
 }
 
 /// Lets a client go from step to step and looks after each.
@@ -163,73 +248,6 @@ fn follow<T>(mut running: Running, mut look: impl FnMut() -> Result<T, String>) 
     Ok(Ended { output, steps })
 }
 
-/// Reads the runtime's log, which has one file for each process.
-fn logged(folder: &Path) -> Result<Submitted, String> {
-    let cannot = |error| format!("cannot read the runtime's log: {error}");
-    let mut all = String::new();
-    for entry in fs::read_dir(folder).map_err(cannot)?.flatten() {
-        all.push_str(&String::from_utf8_lossy(&fs::read(entry.path()).map_err(cannot)?));
-    }
-    Ok(submitted(&all))
-}
-
-/// Counts the calls in a log of the runtime's. A call's line ends so: `25297871706 us:  \x1b[32m hipMalloc ( 0x7ff, 4 ) \x1b[0m`;
-/// what it returned stands in another one.
-fn submitted(log: &str) -> Submitted {
-    const OTHERS: [&str; 7] = [
-        "hipMemcpy",
-        "hipMemset",
-        "hipEventRecord",
-        "hipStreamWaitEvent",
-        "hipGraphLaunch",
-        "hipLaunchHostFunc",
-        "hipStreamAddCallback",
-    ];
-    let mut seen = Submitted::default();
-    for (_, call) in log.lines().filter_map(|line| line.split_once(" us: ")) {
-        let Some((name, _)) = call.split_once(" (") else { continue };
-        let name = name.trim_start().trim_start_matches("\x1b[32m").trim_start();
-        let launches = name.starts_with("hip") && name.contains("Launch") && name.contains("Kernel");
-        seen.launches += u64::from(launches);
-        seen.commands += u64::from(launches || OTHERS.iter().any(|other| name.starts_with(other)));
-    }
-    seen
-}
-
-/// Reads `xcli list` once every client has answered and nothing is deferred.
-fn listed(xcli: &Path, socket: &Path) -> Result<Listed, String> {
-    let until = Instant::now() + ANSWERS;
-    loop {
-        let mut command = kernel::command(xcli);
-        command.arg("-a").arg(socket).args(["list", "--json"]);
-        let answer = command.output().map_err(|error| format!("cannot run {}: {error}", xcli.display()))?;
-        let list: Value = serde_json::from_slice(&answer.stdout)
-            .map_err(|error| format!("xcli list: {error}\n{}", String::from_utf8_lossy(&answer.stderr)))?;
-        if let Some(listed) = settled(&list) {
-            return Ok(listed);
-        }
-        if Instant::now() >= until {
-            return Err(format!("xcli list does not come to rest: {list:#}"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn settled(list: &Value) -> Option<Listed> {
-    let mut listed = Listed::default();
-    for client in list["clients"].as_array()? {
-        client["fresh"].as_bool().filter(|fresh| *fresh)?;
-        for queue in client["queues"].as_array()? {
-            let count = |name: &str| queue["counts"][name].as_u64();
-            count("pending").filter(|pending| *pending == 0)?;
-            listed.queues += 1;
-            listed.commands += count("direct")? + count("deferred")?;
-            listed.deferred += count("deferred")?;
-        }
-    }
-    Some(listed)
-}
-
 /// Compares both runs: the same output and the same work, all of it through queues. Returns how much work that was.
 fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Result<String, String> {
     if native.output != shimmed.output {
@@ -243,9 +261,13 @@ fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Re
         let through = listed.commands.saturating_sub(listed_before.commands);
         let deferred = listed.deferred.saturating_sub(listed_before.deferred);
         let queues = listed.queues;
+        let suspended = match listed.preemptions - listed_before.preemptions {
+            0 => String::new(),
+            times => format!(", {times} times suspended"),
+        };
         let _ = write!(
             said,
-            "\n         {step}: {launches} launches, {commands} commands; {through} through {queues} XQueues, {deferred} deferred"
+            "\n         {step}: {launches} launches, {commands} commands; {through} through {queues} XQueues, {deferred} deferred{suspended}"
         );
         wrong |= through != commands || defers && deferred < launches;
         (before, listed_before) = (*logged, *listed);
@@ -260,36 +282,6 @@ fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn calls_are_counted_and_what_they_return_is_not() {
-        let log = "\
-:3:   :0   : 25297871708 us:  \x1b[32m hipGetProcAddress ( hipModuleLaunchKernel, 0x7f2cec0b8868 ) \x1b[0m
-:3:   :0   : 25297871709 us:  \x1b[32m hipModuleLaunchKernel ( 0x1, 98, 1, 1 ) \x1b[0m
-:3:   :0   : 25297871710 us:  hipModuleLaunchKernel: Returned hipSuccess :\x20
-:3:   :0   : 25297871711 us:  \x1b[32m hipExtModuleLaunchKernel ( 0x1, 98 ) \x1b[0m
-:3:   :0   : 25297871712 us:  \x1b[32m hipMemcpyAsync ( 0x1, 98 ) \x1b[0m
-:3:   :0   : 25297871713 us:  \x1b[32m hipLaunchHostFunc ( 0x1 ) \x1b[0m
-:3:   :0   : 25297871714 us:  \x1b[32m hipStreamSynchronize ( 0x1 ) \x1b[0m
-:3:   :0   : 25297871715 us:  Forcing SPIRV: false
-";
-        assert_eq!(submitted(log), Submitted { launches: 2, commands: 4 });
-    }
-
-    fn list(fresh: bool, pending: u64) -> Value {
-        let counts = |direct, deferred| json!({"pending": pending, "direct": direct, "deferred": deferred});
-        let queues = [json!({"counts": counts(3, 4)}), json!({"counts": counts(10, 0)})];
-        json!({"clients": [{"fresh": fresh, "queues": queues}]})
-    }
-
-    #[test]
-    fn a_list_counts_when_everybody_has_answered_and_nothing_is_held_back() {
-        assert_eq!(settled(&list(true, 0)), Some(Listed { queues: 2, commands: 17, deferred: 4 }));
-        assert_eq!(settled(&list(true, 1)), None);
-        assert_eq!(settled(&list(false, 0)), None);
-        assert_eq!(settled(&json!({"clients": []})), Some(Listed::default()));
-    }
 
     #[test]
     fn each_step_counts_by_itself() {
@@ -299,7 +291,7 @@ mod tests {
             Ended { output: "same".to_owned(), steps }
         };
         let shimmed = |commands: [u64; 2], deferred: u64| {
-            let listed = |commands| Listed { queues: 1, commands, deferred };
+            let listed = |commands| Listed { queues: 1, commands, deferred, preemptions: 0 };
             let steps = commands.map(|commands| (String::new(), listed(commands))).to_vec();
             Ended { output: "same".to_owned(), steps }
         };

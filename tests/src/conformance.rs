@@ -8,13 +8,12 @@ mod compare;
 mod modes;
 mod rival;
 
-pub use modes::{MODES, Mode, Of};
+pub use modes::{Beside, MODES, Mode, Of};
+pub(crate) use rival::Rival;
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-use rival::Rival;
 
 use crate::program::{Directions, End, Kind, Program};
 use crate::{Finished, Gpu, Run, Runtime};

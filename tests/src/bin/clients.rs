@@ -1,4 +1,4 @@
-//! `make test-clients`: Triton, CuPy and ONNX Runtime natively and with the library, compared (docs/newer-runtimes.md).
+//! `make test-clients`: programs of others natively and with the library, compared (docs/newer-runtimes.md).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,12 +24,12 @@ fn compare() -> Result<bool, String> {
         }
     }
     if names.is_empty() {
-        names = CLIENTS.iter().map(|name| (*name).to_owned()).collect();
+        names = CLIENTS.iter().map(|client| client.name.to_owned()).collect();
     }
     let clients = Clients::new(python.ok_or(USAGE)?, env)?;
     let (mut passed, mut failed) = (0, 0);
     for name in names {
-        let (well, badly) = clients.compare(&name, |line| println!("{line}"));
+        let (well, badly) = clients.compare(&name, |line| println!("{line}"))?;
         passed += well;
         failed += badly;
     }

@@ -7,7 +7,7 @@ use crate::{Gpu, Run, Running, Runtime};
 
 /// A server, and a program of high priority that launches at intervals. Both end when it is dropped.
 #[derive(Debug)]
-pub(super) struct Rival {
+pub(crate) struct Rival {
     running: Running,
     server: Daemon,
     gpu: String,
@@ -15,7 +15,7 @@ pub(super) struct Rival {
 
 impl Rival {
     /// Starts both on a device with these options of `gpu-sim run`, and waits until the rival has work.
-    pub(super) fn start(
+    pub(crate) fn start(
         gpu: &Gpu,
         sim: &[String],
         beside: Beside,
@@ -37,11 +37,21 @@ impl Rival {
 
     /// The same run beside it, and what it needs in its environment.
     pub(super) fn beside(&self, run: Run, level: &str) -> (Run, Vec<(String, String)>) {
-        (Run { name: Some(self.gpu.clone()), ..run }, settings(&self.server, "-10", level))
+        (self.device(run), settings(&self.server, "-10", level))
+    }
+
+    /// The same run on its device.
+    pub(crate) fn device(&self, run: Run) -> Run {
+        Run { name: Some(self.gpu.clone()), ..run }
+    }
+
+    /// The server of both.
+    pub(crate) fn server(&self) -> &Daemon {
+        &self.server
     }
 
     /// Lets it end, which it does with the right memory.
-    pub(super) fn finish(self) -> Result<(), String> {
+    pub(crate) fn finish(self) -> Result<(), String> {
         let finished = self.running.try_finish().map_err(|reason| format!("the rival: {reason}"))?;
         if finished.code == 0 && finished.stdout.lines().last() == Some("ok") {
             return Ok(());
