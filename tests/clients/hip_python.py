@@ -56,7 +56,7 @@ def compiled(arch):
 
 
 def two_streams():
-    """Each stream's kernels read what the other has made before; only events keep the order."""
+    """Each stream's kernels read what the other has made before; only events keep the order. Returns what to free."""
     mix = ask(hip.hipModuleGetFunction(ask(hip.hipModuleLoad(words.code_object().encode())), b"mix"))
     streams = [ask(hip.hipStreamCreateWithFlags(hip.hipStreamNonBlocking)) for _ in range(2)]
     events = [ask(hip.hipEventCreateWithFlags(hip.hipEventDisableTiming)) for _ in range(2)]
@@ -78,13 +78,17 @@ def two_streams():
     ask(hip.hipStreamSynchronize(streams[0]))
     print("two streams:", words.verdict(back, want[0]))
     steps.done("two streams")
+    return arrays, events, streams, (first, second)
+
+
+def free(arrays, events, streams, pinned_memory):
     for array in arrays:
         ask(hip.hipFree(array))
     for event in events:
         ask(hip.hipEventDestroy(event))
     for stream in streams:
         ask(hip.hipStreamDestroy(stream))
-    for memory in (first, second):
+    for memory in pinned_memory:
         ask(hip.hipHostFree(memory))
 
 
@@ -111,8 +115,10 @@ def errors():
 
 
 def main():
-    two_streams()
+    # A stream's numbers go with it, and whoever watches adds them up.
+    kept = two_streams()
     at_run_time()
+    free(*kept)
     errors()
 
 

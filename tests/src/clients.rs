@@ -45,6 +45,10 @@ pub const CLIENTS: &[Client] = &[
     Client::of("onnx_steps"),
     Client::of("cupy_workers"),
     Client::of("cupy_loader"),
+    Client::of("hip_python"),
+    Client::of("tinygrad_steps"),
+    Client::of("jax_steps"),
+    Client { name: "jax_two_devices", gpus: 2, ..Client::of("jax_steps") },
     Client { name: "cupy_audited", observer: Some(Observer::Auditor), ..Client::of("cupy_steps") },
     Client { name: "cupy_packets", observer: Some(Observer::Packets), ..Client::of("cupy_steps") },
 ];
