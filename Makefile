@@ -59,7 +59,7 @@ test-operations: deps ## Run the server for all users as an operator does, with 
 	cargo build --workspace --all-targets
 	@scripts/test-operations $(ARGS)
 
-test-clients: deps ## Run Triton, CuPy and ONNX Runtime natively and under xcli run on HIP 7.2, 7 GB under ~/.cache
+test-clients: deps ## Run Triton, CuPy, JAX and others natively and under xcli run on HIP 7.2, 8 GB under ~/.cache
 	@scripts/test-clients $(ARGS)
 
 test-races: deps ## Run ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)
