@@ -11,7 +11,6 @@ mod named;
 mod precedence;
 
 pub use crate::queue::Queue;
-pub use indices::Marker;
 pub use named::Refused;
 
 use std::cmp::Reverse;
@@ -31,6 +30,10 @@ use crate::mechanism::{Mechanism, MechanismKind, cu_mask};
 use crate::outcome::Outcome;
 use crate::queue::is_compute;
 use crate::units::{UnitLimit, Units};
+
+/// The write index of each queue of a device at one moment: number, serial number, write index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marker(Vec<(u32, u64, u64)>);
 
 #[derive(Debug)]
 struct Inner {

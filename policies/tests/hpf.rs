@@ -131,7 +131,9 @@ fn stream(id: u64, device: u32, priority: i64, stream_priority: i64) -> QueueSta
 
 #[test]
 fn stream_priority_decides_between_local_queues_of_equal_priority() {
-    let table: &[(&str, &[(i64, i64)], &str)] = &[
+    // The case, priority and stream priority of each queue, and the decision for each.
+    type Streams<'a> = &'a [(i64, i64)];
+    let table: &[(&str, Streams<'_>, &str)] = &[
         ("high and normal", &[(0, 0), (0, 1)], "stop* run"),
         ("normal and low", &[(0, 0), (0, -1)], "run stop*"),
         ("high, high and low", &[(0, 1), (0, 1), (0, -1)], "run run stop*"),

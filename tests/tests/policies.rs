@@ -88,7 +88,10 @@ fn hints_are_shown_and_policies_change_who_runs() {
     until("and in JSON", || {
         let said = xcli(&daemon, &["explain", "--json", "--pid", &pids[0]]);
         let said: Value = serde_json::from_str(&said).expect("JSON");
-        assert_eq!(said[0]["policy"], "HPF gaps=1 queues-first=0 share-percent=0 slowdown-percent=5");
+        assert_eq!(
+            said[0]["policy"],
+            "HPF gaps=1 queues-first=0 share-percent=0 slowdown-percent=5 stream-priorities=0"
+        );
         (said[0]["state"] == "suspended" && said[0]["why"] == why).then_some(())
     });
 

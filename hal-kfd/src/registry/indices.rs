@@ -1,10 +1,6 @@
 //! What the indices of the queues say: which queues have work, and whether the devices take packets.
 
-use super::Registry;
-
-/// The write index of each queue of a device at one moment: number, serial number, write index.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Marker(Vec<(u32, u64, u64)>);
+use super::{Marker, Registry};
 
 impl Registry {
     /// Returns the present write indices of a device's queues, for [`Registry::note_complete`].
