@@ -96,7 +96,8 @@ mod tests {
         let error = refused("hpf", &[("slack", 5.0)]);
         assert_eq!(
             error,
-            "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent, queues-first"
+            "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent, queues-first, \
+             stream-priorities"
         );
     }
 
