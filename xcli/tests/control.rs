@@ -214,7 +214,8 @@ fn policies_are_set_with_both_syntaxes() {
     for (line, sentence) in [
         (
             "HPF --slack-ms 5",
-            "policy HPF: no parameter \"slack-ms\": this policy has gaps, share-percent, slowdown-percent, queues-first",
+            "policy HPF: no parameter \"slack-ms\": this policy has gaps, share-percent, slowdown-percent, queues-first, \
+             stream-priorities",
         ),
         ("EDF --slack 5", "unexpected argument '--slack'"),
         ("EDF --slack-ms five", "invalid value 'five' for '--slack-ms <VALUE>'"),

@@ -75,7 +75,8 @@ fn policies_are_listed_and_set_for_all_devices_or_one() {
     let why = refused(&server, &Request::SetPolicy(wrong));
     assert_eq!(
         why,
-        "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent, queues-first"
+        "policy HPF: no parameter \"slack\": this policy has gaps, share-percent, slowdown-percent, queues-first, \
+             stream-priorities"
     );
     assert_eq!(server.list().server.policy, last.name, "a refused request has no effect");
 }

@@ -83,7 +83,8 @@ mod tests {
         }
         assert_eq!(
             error("HPF x=1"),
-            "HPF: no parameter \"x\": this policy has gaps, share-percent, slowdown-percent, queues-first"
+            "HPF: no parameter \"x\": this policy has gaps, share-percent, slowdown-percent, queues-first, \
+             stream-priorities"
         );
         assert_eq!(error("HPF x"), "\"x\" is not a name=number");
         assert_eq!(error("HPF +hints"), "+hints: a policy can be followed by +hint and +window=T/B");

@@ -372,7 +372,8 @@ mod tests {
         assert_eq!(Policy::by_name("HPF x").unwrap_err().0, "\"x\" is not a name=number");
         assert_eq!(
             Policy::by_name("HPF x=1").unwrap_err().0,
-            "HPF: no parameter \"x\": this policy has gaps, share-percent, slowdown-percent, queues-first"
+            "HPF: no parameter \"x\": this policy has gaps, share-percent, slowdown-percent, queues-first, \
+             stream-priorities"
         );
         assert!(Policy::by_name("").unwrap_err().0.starts_with("no policy \"\""));
         for mut policy in Policy::all() {
