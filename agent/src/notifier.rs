@@ -109,12 +109,14 @@ impl Notifier {
         });
     }
 
-    /// Wakes the receiver like [`Notifier::notify`], without a system call if it is being woken already: it looks at
-    /// what has changed only after its [`Notifier::take`]. Only for a receiver that calls that in any case after each sleep,
-    /// and whose sleeps are bounded: a thread that is killed here leaves the announcement without a notification.
+    /// Wakes the receiver like [`Notifier::notify`]. Makes no system call while a notification is on its way: the receiver
+    /// has not called [`Notifier::take`], and looks at what has changed only after that.
+    ///
+    /// The receiver must call `take` after each sleep, and its sleeps must be bounded: a thread that is killed in this function
+    /// can leave a notification announced and not sent.
     #[cold]
     pub(crate) fn notify_once(&self) {
-        // The exchange makes what was changed before visible to the receiver's exchange.
+        // This exchange and the one in `take` order the caller's change before the receiver's look at it.
         if !self.announced.swap(true, Ordering::SeqCst) {
             self.notify();
         }

@@ -145,6 +145,8 @@ pub struct QueueConfig {
     pub launch: LaunchConfig,
     /// The rank among the queues of a device: the worker serves higher ones first.
     pub priority: i32,
+    /// Decides between queues of equal priority.
+    pub stream_priority: i32,
     /// True if the process permission covers the queue at first ([`crate::XQueue::set_covered`]).
     pub covered: bool,
     /// A value that the [`crate::Observer`] gets with every notification about this queue. The crate does not
@@ -158,6 +160,7 @@ impl Default for QueueConfig {
             class: crate::OrderClass::Independent,
             launch: LaunchConfig::Adaptive,
             priority: 0,
+            stream_priority: 0,
             covered: true,
             tag: 0,
         }

@@ -149,7 +149,7 @@ fn drain_waits_for_earlier_commands_only() {
 fn worker_serves_the_higher_priority_first() {
     let mut bed = Bed::new(unlimited());
     let (low, high) = (bed.plain(), bed.plain());
-    bed.queues[high].set_priority(5);
+    bed.queues[high].set_rank(5, 0);
     bed.domain.store_permission(Permission::new(1, false, false, 1));
     bed.submit(low, 0);
     bed.submit(high, 1);

@@ -1,4 +1,4 @@
-//! What the indices of the queues say: which queues have work, and whether the devices take packets.
+//! Reads the write and read indices of the queues. They show which queues have work, and whether a device takes packets.
 
 use super::{Marker, Registry};
 

@@ -1,7 +1,7 @@
 //! Hints of the C interface. The table of hints ([`protocol::hint::table`]) defines the accepted numbers and the effect.
 
 use super::access::{Outcome, process, put, queue, run};
-use crate::process::stream_hints::{PartHints, forget_hint_of_new_streams, hint_new_streams};
+use crate::process::stream_hints::{PartHints, hint_new_streams, replace_hint_of_new_streams};
 use agent::now;
 use parking_lot::Mutex;
 use protocol::bounds::{Priority, Timeslice};
@@ -20,7 +20,7 @@ pub(super) unsafe extern "C" fn of_queue<const KIND: usize, T: Into<i128>>(xq: u
     run(|| {
         let number = number.into();
         if xq == OF_NEW_STREAMS && number == KEEP_PRIORITY.into() && HINTS[KIND].take_back.is_none() {
-            forget_hint_of_new_streams(HINTS[KIND].name);
+            replace_hint_of_new_streams(HINTS[KIND].name, None);
             return Ok(());
         }
         apply(Some(xq), update::<KIND>(number)?)

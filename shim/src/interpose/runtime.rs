@@ -154,11 +154,11 @@ fn is_ours(address: *const c_void) -> bool {
     }
 }
 
-/// Warns once if the program's look-ups find the runtime before this library, so that its calls of HIP go past the library.
-/// A program is linked like that whose command line names the runtime first.
+/// Warns once if the program finds the runtime before this library. Its calls of HIP then go past the library. The reason is
+/// the order in which the program was linked.
 pub(crate) fn warn_if_before_us() {
     once!({
-        // The library looks up its own functions first where a look-up starts from the library.
+        // RTLD_DEFAULT would find the library's own function first, because the library is linked with -Bsymbolic.
         let program = Library::this().into_raw();
         let first = loader::find(program, c"hipLaunchKernel");
         if first.is_some_and(|first| contains(first.as_ptr())) {

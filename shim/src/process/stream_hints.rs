@@ -103,21 +103,16 @@ thread_local! {
 
 /// Sets a hint for streams that the calling thread creates from now on.
 pub(crate) fn hint_new_streams(update: HintUpdate) {
-    let _ = NEW_STREAMS.try_with(|updates| {
-        let Ok(mut updates) = updates.try_borrow_mut() else { return };
-        updates.retain(|other| other.spec().name != update.spec().name);
-        let takes_back = update.spec().take_back.is_some_and(|(_, back)| back == update);
-        if !takes_back {
-            updates.push(update);
-        }
-    });
+    let takes_back = update.spec().take_back.is_some_and(|(_, back)| back == update);
+    replace_hint_of_new_streams(update.spec().name, (!takes_back).then_some(update));
 }
 
-/// Takes back the hint of this name for streams that the calling thread creates from now on.
-pub(crate) fn forget_hint_of_new_streams(name: &str) {
+/// Replaces the hint of this name for streams that the calling thread creates from now on; `None` takes it back.
+pub(crate) fn replace_hint_of_new_streams(name: &str, update: Option<HintUpdate>) {
     let _ = NEW_STREAMS.try_with(|updates| {
         let Ok(mut updates) = updates.try_borrow_mut() else { return };
         updates.retain(|other| other.spec().name != name);
+        updates.extend(update);
     });
 }
 

@@ -14,7 +14,7 @@ use hal_hip::queue::HipQueue;
 use hal_hip::real::RuntimeFunctions;
 use hip_sys::types::{hipStream_t, hipStreamDefault, hipSuccess};
 use parking_lot::Mutex;
-use protocol::bounds::StreamPriority;
+use protocol::bounds::{Priority, StreamPriority};
 use protocol::codes::PreemptLevel;
 use protocol::hint::QueueHints;
 use protocol::hint::table::HintUpdate;
@@ -107,8 +107,9 @@ impl Stream {
     fn queue_config(&'static self, process: &Process) -> QueueConfig {
         let auto = &process.base.config().auto;
         let covered = auto.enabled;
-        let (priority, launch) = (self.first_hints(process).in_force().0.get(), process.launch_config());
-        QueueConfig { class: self.class, launch, priority, covered, tag: self.slot.tag() }
+        let (launch, (priority, hints)) = (process.launch_config(), self.first_hints(process).in_force());
+        let (priority, stream_priority) = (priority.get(), hints.stream_priority.get().into());
+        QueueConfig { class: self.class, launch, priority, stream_priority, covered, tag: self.slot.tag() }
     }
 
     /// Notes that the queue was made or reopened.
@@ -159,11 +160,8 @@ impl Stream {
         let before = hints.in_force();
         let result = change(&mut hints);
         let after = hints.in_force();
-        if let Some(queue) = self.queue() {
-            if before.0 != after.0 {
-                queue.set_priority(after.0.get());
-            }
-            queue.set_stream_priority(after.1.stream_priority.get().into());
+        if before != after {
+            self.rank_queue(after);
         }
         (result, before != after)
     }
@@ -192,12 +190,15 @@ impl Stream {
         let first = self.first_hints(process);
         let mut hints = self.hints.lock();
         process.forget_ended_parts(hints.ended());
-        if let Some(queue) = self.queue() {
-            let (priority, hints) = first.in_force();
-            queue.set_priority(priority.get());
-            queue.set_stream_priority(hints.stream_priority.get().into());
-        }
+        self.rank_queue(first.in_force());
         *hints = first;
+    }
+
+    /// Gives its queue the place that these hints say.
+    fn rank_queue(&self, (priority, hints): (Priority, QueueHints)) {
+        if let Some(queue) = self.queue() {
+            queue.set_rank(priority.get(), hints.stream_priority.get().into());
+        }
     }
 
     pub(crate) fn slot(&'static self) -> &'static QueueSlot {
@@ -458,13 +459,13 @@ impl Drop for PerThread {
     }
 }
 
-/// Notes a stream that the program has made. If the runtime has no device, calls with the stream are
-/// forwarded.
 /// Returns the stream priority for HIP's number. HIP knows -1 (high), 0 (normal) and 1 (low), and takes the nearest one.
 pub(crate) fn priority_of(number: c_int) -> StreamPriority {
     StreamPriority::try_from(-i64::from(number.signum())).unwrap_or_default()
 }
 
+/// Notes a stream that the program has made. If the runtime has no device, calls with the stream are
+/// forwarded.
 pub(crate) fn remember(stream: hipStream_t, class: OrderClass, priority: StreamPriority) {
     let Some(base) = base() else { return };
     let Some(real) = base.real() else { return };

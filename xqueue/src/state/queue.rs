@@ -242,7 +242,7 @@ impl XQueue {
             hw,
             launch_config: AtomicU64::new(config.launch.pack()),
             priority: AtomicI32::new(config.priority),
-            stream_priority: AtomicI32::new(0),
+            stream_priority: AtomicI32::new(config.stream_priority),
             awaited: AtomicU64::new(Ticket::NONE.0),
             stall: Mutex::new(Stall::default()),
             room: Condvar::new(),
@@ -281,7 +281,7 @@ impl XQueue {
         self.drop_below.store(0, Ordering::Release);
         self.launch_config.store(config.launch.pack(), Ordering::Relaxed);
         self.priority.store(config.priority, Ordering::Relaxed);
-        self.stream_priority.store(0, Ordering::Relaxed);
+        self.stream_priority.store(config.stream_priority, Ordering::Relaxed);
         drop(pending);
         self.state.permission.restart(config.covered);
         true
@@ -323,21 +323,19 @@ impl XQueue {
         self.priority.load(Ordering::Relaxed)
     }
 
-    /// Changes [`XQueue::priority`].
-    pub fn set_priority(&self, priority: i32) {
-        self.priority.store(priority, Ordering::Relaxed);
-        self.device.changed();
-    }
-
     /// Returns its place among the queues of its device, in the order in which the worker serves them: the priority, and
     /// between equal ones the stream's.
     pub(crate) fn rank(&self) -> (i32, i32) {
         (self.priority(), self.stream_priority.load(Ordering::Relaxed))
     }
 
-    /// Changes the place of the queue among those of equal priority; a bigger number is served first.
-    pub fn set_stream_priority(&self, priority: i32) {
-        if self.stream_priority.swap(priority, Ordering::Relaxed) != priority {
+    /// Changes [`QueueConfig::priority`] and [`QueueConfig::stream_priority`].
+    pub fn set_rank(&self, priority: i32, stream_priority: i32) {
+        let before = (
+            self.priority.swap(priority, Ordering::Relaxed),
+            self.stream_priority.swap(stream_priority, Ordering::Relaxed),
+        );
+        if before != (priority, stream_priority) {
             self.device.changed();
         }
     }

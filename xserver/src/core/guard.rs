@@ -24,7 +24,7 @@ pub(super) struct Progress {
     counted: Counted,
 }
 
-/// What a client says about its progress: completed commands, and packets that the devices have taken.
+/// The number of commands that a client has completed, and the number of packets that its devices have taken.
 type Counted = (u64, u64);
 
 impl Progress {

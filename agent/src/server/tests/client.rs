@@ -247,7 +247,7 @@ fn connected_client_obeys_and_reports() {
     assert_eq!(shared.notifications(), 1);
     shared.renew();
 
-    first.set_priority(6);
+    first.set_rank(6, 0);
     bed.shared.wake();
     assert_eq!(
         end.next(),
