@@ -18,10 +18,12 @@
 //! Gaps, the share of suspended entities, the priority of hardware queues, counters and wake-ups are as under HPF. A program
 //! of high nice value can starve as long as another one has work, unless `XSCHED_STARVATION_MS` is set.
 
-use crate::parameter::Values;
+use crate::parameter::{FIRST, GAPS, Parameter, SHARE, SLOWDOWN, Values};
 use crate::policy::{Input, Manner, Policy, Ranking};
 use crate::reason::{ReasonKind, first};
 use protocol::time::Time;
+
+pub(crate) const PARAMETERS: &[Parameter] = &[GAPS, SHARE, SLOWDOWN, FIRST];
 
 /// Nice value of the process on the processor; the lower one comes first.
 pub(crate) const NICE: &ReasonKind = &ReasonKind::new("Nice", |its| format!("has nice value {}", first(its)))

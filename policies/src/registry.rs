@@ -93,7 +93,7 @@ pub const POLICIES: &[Row] = &[
         advice: "Where nice values are set already and should hold for the GPU as well. Not in one process \
                  (the local scheduler), where all queues have the same value, and not where a program needs \
                  queues of different priority: use HPF.",
-        parameters: hpf::PARAMETERS,
+        parameters: chpf::PARAMETERS,
         reasons: &[chpf::NICE],
         goes_by_priority: true,
         conserves_work: true,
