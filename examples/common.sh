@@ -12,7 +12,7 @@ end() {
   rm -rf "$folder"
 }
 trap end EXIT
-trap 'exit 1' HUP INT TERM
+trap 'exit 1' HUP INT PIPE TERM
 
 give_up() {
   echo "run.sh: $1" >&2

@@ -7,13 +7,15 @@ its model back to back.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import python_client
@@ -124,4 +126,26 @@ def run_together(programs: list[Program], seconds: float) -> dict[str, dict[str,
 def xcli(*words: str) -> None:
     done = subprocess.run(["xcli", *words], stdout=subprocess.DEVNULL)
     if done.returncode != 0:
-        sys.exit(f"xcli {' '.join(words)} has failed. Its message is above: start a server by `xserver HPF`, or use run.sh.")
+        sys.exit(
+            f"xcli {' '.join(words)} has failed. Its message is above. If no server runs, start one by `xserver HPF`, or use run.sh."
+        )
+
+
+def require_xcli() -> None:
+    if shutil.which("xcli") is None:
+        sys.exit("xcli is not in PATH: build giveway (`make build`), and add target/release to PATH.")
+
+
+@contextlib.contextmanager
+def unscheduled() -> Iterator[None]:
+    """The server suspends no program meanwhile."""
+    xcli("off")
+    try:
+        yield
+    finally:
+        xcli("on")
+
+
+def suspended(measured: dict[str, Any]) -> str:
+    """What happened to the batch program, for a line of output."""
+    return "suspended" if measured["batch"]["suspensions"] else "never suspended"

@@ -9,7 +9,7 @@ LIBRARY is libgpreempt_poc.so. CODE_OBJECT has the kernels of examples/kernels, 
 The offline program is a child of this process that keeps the GPU busy with kernels of 20 ms and suspends itself when it is
 asked to. The online request is a kernel of 1 ms in this process: from the decision to preempt until its result is there.
 With --not-suspended nothing is suspended, and each round lasts until an offline kernel is done. The program returns 1 if a limit
-is missed.
+is missed, or if an offline kernel was done while the child was suspended.
 """
 
 import ctypes

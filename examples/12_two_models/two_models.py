@@ -10,14 +10,13 @@ latencies of the urgent model, and the rate of the batch model.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import python_client
-from two_programs import Program, run, run_together, xcli
+from two_programs import Program, require_xcli, run, run_together, suspended, unscheduled
 
 MODELS = {"urgent": "resnet18_bs1", "batch": "resnet50_bs256"}
 
@@ -69,21 +68,16 @@ def main() -> None:
     if arguments.role:
         arrivals = [number / arguments.rate for number in range(max(1, round(arguments.seconds * arguments.rate)))]
         return run(arguments.role, arguments, MODELS[arguments.role], 1, arrivals)
-    if shutil.which("xcli") is None:
-        sys.exit("xcli is not in PATH: build giveway (`make build`), and add target/release to PATH.")
+    require_xcli()
 
     phases = Phases(arguments, sys.argv[1:])
     phases.run("urgent model alone", ["urgent"])
     phases.run("batch model alone", ["batch"])
-    xcli("off")
-    try:
-        unscheduled = phases.run("together without scheduling", ["batch", "urgent"])
-    finally:
-        xcli("on")
+    with unscheduled():
+        free = phases.run("together without scheduling", ["batch", "urgent"])
     scheduled = phases.run("together with HPF", ["batch", "urgent"])
-    for title, measured in (("without scheduling", unscheduled), ("with HPF", scheduled)):
-        suspended = "suspended" if measured["batch"]["suspensions"] else "never suspended"
-        print(f"{title}: the batch model was {suspended}")
+    for title, measured in (("without scheduling", free), ("with HPF", scheduled)):
+        print(f"{title}: the batch model was {suspended(measured)}")
     print(f"results: {'correct' if phases.correct else 'wrong'}")
     sys.exit(0 if phases.correct else 1)
 

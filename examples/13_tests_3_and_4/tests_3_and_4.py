@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import bisect
 import random
-import shutil
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import python_client
-from two_programs import Program, run, run_together, xcli
+from two_programs import Program, require_xcli, run, run_together, suspended, unscheduled, xcli
 
 
 class Model(NamedTuple):
@@ -74,6 +73,8 @@ def overtaken(urgent: dict[str, Any], batch: dict[str, Any]) -> tuple[int, int]:
 
 
 def word(came: int, before: int) -> str:
+    if came == 0:
+        return "none"
     return "most" if before * 2 > came else "few" if before * 3 <= came else "some"
 
 
@@ -107,16 +108,14 @@ class Phases:
 
     def run(self) -> None:
         alone = {role: self._run("alone", [role])[role] for role in ("urgent", "batch")}
-        xcli("off")
-        try:
+        if not alone["batch"]["rate"]:
+            sys.exit("--seconds is too short: the batch model has done no inference.")
+        with unscheduled():
             together = {UNSCHEDULED: self._run(UNSCHEDULED, ["batch", "urgent"])}
-        finally:
-            xcli("on")
         together[SCHEDULED] = self._run(SCHEDULED, ["batch", "urgent"])
         self._judge(alone, together[SCHEDULED])
         for title, measured in together.items():
-            suspended = "suspended" if measured["batch"]["suspensions"] else "never suspended"
-            print(f"test {self._number}, {title}: the batch model was {suspended}")
+            print(f"test {self._number}, {title}: the batch model was {suspended(measured)}")
         for title, measured in together.items():
             came, before = overtaken(measured["urgent"], measured["batch"])
             which = f"{word(came, before)} of the batch inferences under way"
@@ -127,8 +126,9 @@ class Phases:
         """Prints the targets."""
         p99_alone, p99 = (python_client.percentile(measured["urgent"]["latencies"], 99) for measured in (alone, together))
         kept = together["batch"]["rate"] / alone["batch"]["rate"]
-        # The part of the device's time that the urgent model's kernels take.
-        taken = self._test.rate * python_client.device_ms(*self._test.models["urgent"]) / 1e3
+        # The part of the device's time that the urgent model's kernels take, by the recording.
+        requests = len(together["urgent"]["latencies"])
+        taken = requests * python_client.device_ms(*self._test.models["urgent"]) / 1e3 / self._arguments.seconds
         self._target("p99 of the urgent model over alone", p99 / p99_alone, "<=", MOST_P99)
         self._target("rate of the batch model over alone", kept, ">=", LEAST_RATE)
         self._target("the same in the time that the urgent kernels leave", kept / (1 - taken), ">=", LEAST_RATE)
@@ -154,11 +154,9 @@ def main() -> None:
         test = TESTS[arguments.test]
         model = test.models[arguments.role]
         return run(arguments.role, arguments, model.trace, model.scale, arrivals(test, arguments.seconds))
-    if shutil.which("xcli") is None:
-        sys.exit("xcli is not in PATH: build giveway (`make build`), and add target/release to PATH.")
-    if arguments.set:
-        settings = (setting.partition("=") for setting in arguments.set)
-        xcli("policy", "set", "HPF", *(word for name, _, value in settings for word in (f"--{name}", value)))
+    require_xcli()
+    settings = (setting.partition("=") for setting in arguments.set)
+    xcli("policy", "set", "HPF", *(word for name, _, value in settings for word in (f"--{name}", value)))
 
     correct = True
     for number in [arguments.test] if arguments.test else list(TESTS):

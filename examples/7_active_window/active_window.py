@@ -117,10 +117,11 @@ class Programs:
             tell(f"xserver does not answer. Trying again every {RETRY_S:g} s.")
         self._server_answers = False
 
-    def raise_only(self, owner: Optional[int]) -> Optional[tuple[int, bool]]:
+    def raise_only(self, owner: Optional[int]) -> Optional[tuple[int, bool, bool]]:
         """Raises the queues of the programs of a process, and takes all others back.
 
-        Returns how many programs these are and whether all have queues, or None if the server does not answer.
+        Returns how many programs these are, whether all have queues, and whether the server has refused to raise one; None if
+        it does not answer.
         """
         listed = xcli("list", "--json")
         if listed.returncode != 0:
@@ -140,13 +141,15 @@ class Programs:
             if priorities.get(queue) == self._priority:
                 self._hint(queue, self._before[queue])
             del self._before[queue]
+        refused = False
         for queue in wanted - self._before.keys():
             if NEVER < priorities[queue] < self._priority:
                 # First, so that it is known if a signal comes.
                 self._before[queue] = priorities[queue]
                 if not self._hint(queue, self._priority):
                     del self._before[queue]
-        return len(owned), all(client["queues"] for client in owned)
+                    refused = True
+        return len(owned), all(client["queues"] for client in owned), refused
 
     def _hint(self, of: tuple[int, int], priority: int) -> bool:
         pid, queue = of
@@ -197,6 +200,8 @@ class Watch:
         if raised is not None and owner is not None:
             effects = {0: "it is no program of the server", 1: "its program goes first"}
             effect = effects.get(raised[0], f"its {raised[0]} programs go first")
+            if raised[2]:
+                effect = "the server refuses to let it go first"
         said = f"active window: {name}" + (f": {effect}" if effect else "")
         if said != self._said:
             print(said, flush=True)

@@ -3,14 +3,7 @@
 #include "results.h"
 #include "processes.h"
 
-#include <poll.h>
-
 #include "xsched/hip/hal.h"
-
-static bool input_has_ended() {
-  struct pollfd input = {0, POLLIN, 0};
-  return poll(&input, 1, 0) != 0;
-}
 
 int main(int argc, char **argv) {
   REQUIRE(argc > 1, "usage: hints SHARE");

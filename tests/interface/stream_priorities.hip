@@ -29,21 +29,24 @@ int main(int argc, char **argv) {
   hipStream_t low, high;
   CHECK(hipStreamCreateWithPriority(&low, hipStreamNonBlocking, equal ? 0 : least));
   CHECK(hipStreamCreateWithPriority(&high, hipStreamNonBlocking, equal ? 0 : greatest));
-  hipEvent_t low_end;
-  CHECK(hipEventCreateWithFlags(&low_end, hipEventDisableTiming));
+  hipEvent_t low_end, high_end;
+  for (hipEvent_t *event : {&low_end, &high_end}) CHECK(hipEventCreate(event));
   for (hipStream_t stream : {low, high}) {
     launch(stream, 1); /* both have a queue now */
     CHECK(hipStreamSynchronize(stream));
   }
+  Gate gate; /* both begin when everything is submitted */
+  for (hipStream_t stream : {low, high}) gate.close(stream);
   launch(low, 20);
   CHECK(hipEventRecord(low_end, low));
   launch(high, 80);
-  CHECK(hipStreamSynchronize(high));
-  const hipError_t done = hipEventQuery(low_end);
-  REQUIRE(done == hipSuccess || done == hipErrorNotReady, "the event is one");
-  puts(done == hipSuccess ? "low first" : "high first");
-  CHECK(hipStreamSynchronize(low));
-  CHECK(hipEventDestroy(low_end));
+  CHECK(hipEventRecord(high_end, high));
+  gate.open();
+  for (hipStream_t stream : {high, low}) CHECK(hipStreamSynchronize(stream));
+  float high_after_low;
+  CHECK(hipEventElapsedTime(&high_after_low, low_end, high_end));
+  puts(high_after_low > 0 ? "low first" : "high first");
+  for (hipEvent_t event : {low_end, high_end}) CHECK(hipEventDestroy(event));
   for (hipStream_t stream : {low, high}) CHECK(hipStreamDestroy(stream));
   return 0;
 }

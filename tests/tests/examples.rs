@@ -28,7 +28,7 @@ fn with_programs(run: Run, arguments: &[&str]) -> Run {
     arguments.iter().fold(run.env("PATH", &path()), |run, argument| run.arg(*argument))
 }
 
-/// Runs an example's program, or the script beside it that starts the program, whose exit code has to be this.
+/// Runs an example's program, or the script beside it that starts the program. The run must end with this exit code.
 fn run_to(code: i32, program: &Path, script: Option<&Path>, arguments: &[&str]) -> Finished {
     let gpu = Gpu::take();
     let run = match script {
@@ -95,8 +95,8 @@ fn suspended_stream_stands_still_and_one_that_is_not_suspended_fails_the_example
     expect_shown(folder, &run_to(1, &program, None, &["--not-suspended"]).stdout);
 }
 
-/// Runs an example that measures preemption by the driver, in C++ or Python. The times depend on the machine, so its exit
-/// code can be 1. Returns the last line, which does not.
+/// Runs an example that measures preemption by the driver, in C++ or Python. The times depend on the machine, so the exit
+/// code can be 1. The last line does not depend on them, and is returned.
 fn measured(run: Run) -> String {
     let finished = run.sim("--save-us", 50).sim("--restore-us", 50).finish();
     assert!(matches!(finished.code, 0 | 1) && finished.stderr.is_empty(), "{finished:?}");
