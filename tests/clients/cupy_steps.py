@@ -4,12 +4,13 @@ import cupy
 import numpy
 
 import runtime
+import words
 
 
 def main():
     host = numpy.arange(1 << 18, dtype=numpy.float32).reshape(512, 512)
     a = cupy.asarray(host)
-    print("there and back", runtime.digest(cupy.asnumpy(a)) == runtime.digest(host))
+    print("there and back", words.digest(cupy.asnumpy(a)) == words.digest(host))
     # Where a kernel writes is filled before: a device that executes none leaves it so.
     out = cupy.zeros_like(a)
     out.fill(0)
@@ -17,12 +18,12 @@ def main():
         cupy.multiply(a, 2, out=out)
         cupy.add(out, a, out=out)
     runtime.step("elementwise")
-    print("elementwise", runtime.digest(cupy.asnumpy(out)))
+    print("elementwise", words.digest(cupy.asnumpy(out)))
     product = cupy.asarray(numpy.zeros((512, 512), numpy.float32))
     for _ in range(5):
         cupy.matmul(a, a, out=product)
     runtime.step("matrix product")
-    print("matrix product", runtime.digest(cupy.asnumpy(product)))
+    print("matrix product", words.digest(cupy.asnumpy(product)))
     streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
     event = cupy.cuda.Event()
     with streams[0]:
@@ -34,7 +35,7 @@ def main():
     for stream in streams:
         stream.synchronize()
     runtime.step("two streams")
-    print("two streams", runtime.digest(cupy.asnumpy(out)))
+    print("two streams", words.digest(cupy.asnumpy(out)))
     print("last error", runtime.last_error())
     runtime.step("results")
 

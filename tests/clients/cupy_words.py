@@ -1,4 +1,4 @@
-"""What the clients with CuPy and the kernel `mix` share. Whoever imports it has not forked since it used HIP."""
+"""What the clients with CuPy and the kernel `mix` share. It loads HIP, so import it after the last fork."""
 
 import ctypes
 
@@ -20,7 +20,7 @@ def launch_mix(stream, to, source, value):
 
 
 def pinned(count):
-    """Pinned words, and where they are."""
+    """An array of words in pinned memory."""
     memory = cupy.cuda.alloc_pinned_memory(count * 8)
     return numpy.frombuffer(memory, numpy.uint64, count)
 

@@ -6,6 +6,7 @@ import numpy
 import onnxruntime
 
 import runtime
+import words
 from onnx import Model
 
 RUNS = 3
@@ -80,7 +81,7 @@ def main():
         for _ in range(RUNS):
             (y,) = session.run(None, {"x": x})
         # On the simulated device, which executes no kernel that it does not know, what was there before.
-        print(step.__name__, session.get_providers()[0], y.shape, runtime.digest(y))
+        print(step.__name__, session.get_providers()[0], y.shape, words.digest(y))
         runtime.step(step.__name__)
     print("last error", runtime.last_error())
 

@@ -1,5 +1,5 @@
-"""What the clients share: steps, which whoever watches looks at; memory of the device for clients that bring none, by
-ctypes on the HIP runtime; and one way of printing memory. By hand a client is run with `</dev/null`.
+"""What the clients share: steps, at which the test looks at the counts, and memory of the device for clients that bring
+none, by ctypes on the HIP runtime. By hand a client is run with `</dev/null`.
 """
 
 import ctypes
@@ -8,7 +8,6 @@ import os
 import numpy
 
 import steps
-import words
 
 _hip = ctypes.CDLL("libamdhip64.so.7")
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
@@ -51,24 +50,28 @@ def synchronize():
 
 
 def step(name):
-    """The end of a step: when the device is done with it, whoever watches looks, and says so by a line of input."""
+    """Ends a step: waits for the device, and then for the test, which looks at the counts and answers by a line."""
     synchronize()
     _tell_observed()
     steps.done(name)
 
 
 def _tell_observed():
-    """What an observer has seen so far, if there is one: packets (tests/programs/launch/packets_tool.cpp), or calls
-    (tests/programs/loading/audit_calls.cpp)."""
+    """Prints what the observer has seen so far, if there is one: packets (tests/programs/launch/packets_tool.cpp), or calls
+    (tests/programs/loading/audit_calls.cpp). An observer that has seen nothing is not there."""
     tool, calls = os.environ.get("HSA_TOOLS_LIB"), os.environ.get("GIVEWAY_AUDIT")
     if tool is not None:
-        print("packets that launch a kernel:", ctypes.CDLL(tool).packets_seen())
+        # ROCr has loaded it, under this path.
+        packets = ctypes.CDLL(tool, mode=os.RTLD_NOW | os.RTLD_NOLOAD).packets_seen()
+        if packets == 0:
+            raise RuntimeError("the tool has seen no packet")
+        print("packets that launch a kernel:", packets)
     if calls is not None:
-        print("calls that the auditor saw:", *numpy.fromfile(calls, numpy.uint64))
+        seen = numpy.fromfile(calls, numpy.uint64)
+        if not seen.any():
+            raise RuntimeError("the auditor has seen no call")
+        print("calls that the auditor saw:", *seen)
 
 
 def last_error():
     return _hip.hipGetLastError()
-
-
-digest = words.digest

@@ -9,6 +9,7 @@ import triton.language as tl
 from triton.backends.amd.driver import HIPDriver, HIPLauncher, HIPUtils
 
 import runtime
+import words
 
 
 class Driver(HIPDriver):
@@ -46,9 +47,9 @@ def main():
         assert runtime.last_error() == 0
     runtime.step("add")
     print("compiled for", kernel.metadata.target.arch)
-    print("operands", runtime.digest(a.numpy()), runtime.digest(b.numpy()))
+    print("operands", words.digest(a.numpy()), words.digest(b.numpy()))
     # The sum, or on the simulated device, which executes no kernel it does not know, what was there before.
-    print("result", runtime.digest(c.numpy()))
+    print("result", words.digest(c.numpy()))
     print("last error", runtime.last_error())
     runtime.step("results")
 

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 
 #include "check.h"
@@ -59,6 +60,14 @@ static inline Child start_self(std::vector<std::string> arguments, const char *s
   child.input = in[1];
   child.output = fdopen(out[0], "r");
   return child;
+}
+
+/* Whether the parent (or the harness) has closed our input. */
+static inline bool input_has_ended() {
+  pollfd input = {0, POLLIN, 0};
+  if (poll(&input, 1, 0) <= 0) return false;
+  char byte;
+  return read(0, &byte, 1) == 0;
 }
 
 /* In the child: until the parent (or the harness) closes our input. */

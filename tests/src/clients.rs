@@ -1,7 +1,8 @@
 //! Programs of others on HIP, by way of small scripts in `tests/clients`: natively and with the library, compared. What they
 //! submit is counted twice, by the runtime's own log natively and by `xcli list` with the library.
 //!
-//! A client says `step NAME` when the device has done a step, and goes on when it is told to. Meanwhile is looked.
+//! A client says `step NAME` when the device has done a step, and goes on when it is told to. Meanwhile the test looks at
+//! the counts.
 
 mod counts;
 
@@ -17,7 +18,7 @@ use crate::program::Program;
 use crate::{Daemon, Gpu, Installed, Run, Running, Runtime as _, code_object, product, workspace};
 use counts::{Listed, Submitted, listed, logged};
 
-/// A client, and what stands beside it.
+/// A client, with the number of its devices and what observes it.
 #[derive(Debug)]
 pub struct Client {
     /// Its name, for people and for the command line.
@@ -29,7 +30,7 @@ pub struct Client {
     gpus: u32,
 }
 
-/// What watches a client at the same time. The client prints at each step what that has seen.
+/// What observes a client while it runs. At each step the client prints what the observer has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Observer {
     /// An auditor (LD_AUDIT), which counts calls of HIP.
@@ -58,7 +59,11 @@ impl Client {
         Client { name: script, script, observer: None, gpus: 1 }
     }
 
-    fn find(name: &str) -> Result<&'static Client, String> {
+    /// Returns the client of this name.
+    ///
+    /// # Errors
+    /// There is none; the sentence names those that there are.
+    pub fn find(name: &str) -> Result<&'static Client, String> {
         let found = CLIENTS.iter().find(|client| client.name == name);
         found.ok_or_else(|| {
             let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
@@ -78,7 +83,7 @@ struct Way {
     test: Option<&'static str>,
     /// True if every command is deferred.
     defers: bool,
-    /// Beside an urgent program.
+    /// The urgent program beside the client, if there is one.
     rival: Option<Beside>,
 }
 
@@ -265,7 +270,7 @@ fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Re
         let through = listed.commands.saturating_sub(listed_before.commands);
         let deferred = listed.deferred.saturating_sub(listed_before.deferred);
         let queues = listed.queues;
-        let suspended = match listed.preemptions - listed_before.preemptions {
+        let suspended = match listed.preemptions.saturating_sub(listed_before.preemptions) {
             0 => String::new(),
             times => format!(", {times} times suspended"),
         };

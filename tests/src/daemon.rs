@@ -164,6 +164,18 @@ impl Daemon {
         command
     }
 
+    /// The output of `xcli` with these words, asked of this server.
+    ///
+    /// # Panics
+    /// If `xcli` is not built or fails.
+    pub fn said(&self, words: &[&str]) -> String {
+        let mut command = self.xcli();
+        command.env_remove("LD_PRELOAD").env_remove("XSCHED_POLICY").args(words);
+        let output = command.output().expect("xcli");
+        assert!(output.status.success(), "xcli {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
     /// Everything that it knows, as `control::List` in JSON.
     pub fn list(&self) -> Value {
         const HEADER: usize = 12;

@@ -210,7 +210,8 @@ pub fn linked_program(folder: &str, name: &str) -> Result<PathBuf, String> {
     linked_with(folder, name, &[])
 }
 
-/// The same program, linked in the wrong order: its calls of HIP lead to the runtime.
+/// The executable of `FOLDER/NAME.hip`, linked against the runtime before this build's `libshimhip.so`: its calls of HIP
+/// lead to the runtime.
 ///
 /// # Errors
 /// The compiler is missing or refuses the program, in a sentence.

@@ -14,13 +14,6 @@ fn scheduled(gpu: &Gpu, daemon: &Daemon, words: &[&str], program: &str) -> Run {
     words.iter().fold(run, |run, word| run.arg(*word)).arg("--").arg(path.display().to_string())
 }
 
-/// The output of `xcli` with these words, which succeeds.
-fn xcli(daemon: &Daemon, words: &[&str]) -> String {
-    let output = daemon.xcli().env_remove("LD_PRELOAD").args(words).output().expect("xcli");
-    assert!(output.status.success(), "xcli {words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
-
 /// The ranks at work, and an urgent program on the device of the second one.
 struct Scene {
     ranks: Running,
@@ -35,7 +28,7 @@ impl Scene {
     fn start(policy: &str, job: &[&str]) -> Scene {
         let gpu = Gpu::take();
         let daemon = Daemon::start(&[]);
-        xcli(&daemon, &["policy", "set", policy]);
+        daemon.said(&["policy", "set", policy]);
         // Both are built before one of them runs.
         let ranks = scheduled(&gpu, &daemon, job, "ranks");
         let rival = scheduled(&gpu, &daemon, &["--priority", "10"], "endless").arg("urgent");
@@ -71,10 +64,8 @@ impl Scene {
     }
 
     /// Lets all end. Each has checked its memory.
-    fn finish(mut self) {
-        self.rival.let_go();
+    fn finish(self) {
         self.rival.finish().expect_success();
-        self.ranks.let_go();
         self.ranks.finish().expect_success();
     }
 }
@@ -96,7 +87,7 @@ fn ranks_of_a_job_run_together_or_not_at_all() {
     });
     let why = format!("pid {} of the same job cannot run, and they run together", scene.pids[1]);
     until("the server says why the first one is suspended", || {
-        xcli(&scene.daemon, &["explain", "--pid", &scene.pids[0].to_string()]).contains(&why).then_some(())
+        scene.daemon.said(&["explain", "--pid", &scene.pids[0].to_string()]).contains(&why).then_some(())
     });
     scene.finish();
 }

@@ -1,20 +1,7 @@
 //! Policies and hints of programs that run, seen and changed by `xcli`: on the simulated GPU, with the real server.
 
-use std::process::Output;
-
 use serde_json::{Value, json};
 use tests::{Daemon, Gpu, Mode, Running, linked_program, until};
-
-/// `xcli` with these words; its output, if it is content.
-fn xcli(daemon: &Daemon, words: &[&str]) -> String {
-    let xcli = tests::product("xcli").unwrap_or_else(|reason| panic!("{reason}"));
-    let mut command = tests::kernel::command(xcli);
-    command.env("XSCHED_SOCKET", daemon.socket()).env_remove("LD_PRELOAD").env_remove("XSCHED_POLICY");
-    let Output { status, stdout, stderr } = command.args(words).output().expect("xcli");
-    let said = String::from_utf8_lossy(&stderr);
-    assert!(status.success(), "xcli {words:?}: {said}");
-    String::from_utf8(stdout).expect("text")
-}
 
 /// A program that hints, with this share, at work.
 fn hinting(daemon: &Daemon, gpu: &Gpu, share: &str) -> Running {
@@ -43,7 +30,7 @@ fn hints_are_shown_and_policies_change_who_runs() {
     let programs = ["75", "25"].map(|share| hinting(&daemon, &gpu, share));
 
     // What a program hints is there, as `xcli list --json` has it.
-    let list: Value = serde_json::from_str(&xcli(&daemon, &["list", "--json"])).expect("JSON");
+    let list: Value = serde_json::from_str(&daemon.said(&["list", "--json"])).expect("JSON");
     let clients = list["clients"].as_array().expect("clients");
     for (client, share) in clients.iter().zip([75, 25]) {
         let hints = &client["hints"];
@@ -72,7 +59,7 @@ fn hints_are_shown_and_policies_change_who_runs() {
     let pids: Vec<String> = clients.iter().map(|client| client["pid"].to_string()).collect();
     let queues = [0, 1].map(|place: usize| clients[place]["queues"][0]["queue"].as_u64().expect("a number"));
     assert_ne!(queues[0], queues[1]);
-    xcli(&daemon, &["hint", "-x", &queues[1].to_string(), "-p", "10"]);
+    daemon.said(&["hint", "-x", &queues[1].to_string(), "-p", "10"]);
     until("the first one is suspended", || (may_run(&daemon) == [false, true]).then_some(()));
     // Beside a process, a queue is shown by its number there.
     let queue = queues[1] % 1_000_000;
@@ -80,13 +67,13 @@ fn hints_are_shown_and_policies_change_who_runs() {
     let sentence = format!(" ms: {why}\n");
     // Either may be idle at a moment: the first one is suspended once its next command is held back.
     until("it is said why the first one is suspended", || {
-        let said = xcli(&daemon, &["explain", "--pid", &pids[0]]);
+        let said = daemon.said(&["explain", "--pid", &pids[0]]);
         let how_long =
             said.contains("\n  its process was suspended for ") && said.contains("\n  others had ");
         (said.contains("\n  suspended for ") && said.contains(&sentence) && how_long).then_some(())
     });
     until("and in JSON", || {
-        let said = xcli(&daemon, &["explain", "--json", "--pid", &pids[0]]);
+        let said = daemon.said(&["explain", "--json", "--pid", &pids[0]]);
         let said: Value = serde_json::from_str(&said).expect("JSON");
         assert_eq!(
             said[0]["policy"],
@@ -97,18 +84,18 @@ fn hints_are_shown_and_policies_change_who_runs() {
 
     // Another policy, while both work: both get on, in turns.
     let device = &clients[0]["queues"][0]["device"];
-    assert_eq!(xcli(&daemon, &["policy", "set", "UP"]).lines().count(), 1);
+    assert_eq!(daemon.said(&["policy", "set", "UP"]).lines().count(), 1);
     for turn in [[true, false], [false, true], [true, false]] {
         until("a turn", || (may_run(&daemon) == turn).then_some(()));
     }
     // One device's own policy.
-    let said = xcli(&daemon, &["policy", "set", "HPF", "--device", &device.to_string()]);
+    let said = daemon.said(&["policy", "set", "HPF", "--device", &device.to_string()]);
     assert!(said.contains(&format!("in force on device {device}: HPF")), "{said}");
     until("the first one is suspended", || (may_run(&daemon) == [false, true]).then_some(()));
-    xcli(&daemon, &["policy", "reset", "--device", &device.to_string()]);
+    daemon.said(&["policy", "reset", "--device", &device.to_string()]);
     until("a turn", || (may_run(&daemon) == [true, false]).then_some(()));
-    xcli(&daemon, &["policy", "-s", "-n", "HPF"]);
-    xcli(&daemon, &["hint", "--pid", &pids[1], "-p", "0"]);
+    daemon.said(&["policy", "-s", "-n", "HPF"]);
+    daemon.said(&["hint", "--pid", &pids[1], "-p", "0"]);
     until("both run", || (may_run(&daemon) == [true, true]).then_some(()));
     for program in programs {
         program.finish().expect_success();
@@ -156,13 +143,12 @@ fn level_and_window_of_a_queue_are_changed_from_outside() {
     until("the server knows the queue", || {
         (daemon.clients().first()?["queues"][0]["queue"].as_u64() == Some(handle)).then_some(())
     });
-    let said =
-        xcli(&daemon, &["config", "--xqueue", &format!("{handle:#x}"), "-l", "3", "-t", "8", "-b", "4"]);
+    let said = daemon.said(&["config", "--xqueue", &format!("{handle:#x}"), "-l", "3", "-t", "8", "-b", "4"]);
     assert!(said.starts_with("configured: queue "), "{said}");
     assert_eq!(running.line(), "level 3, threshold 8, batch 4");
     // What is not given stays.
     let pid = daemon.clients()[0]["pid"].to_string();
-    xcli(&daemon, &["config", "--pid", &pid, "-t", "2", "-b", "-1"]);
+    daemon.said(&["config", "--pid", &pid, "-t", "2", "-b", "-1"]);
     assert_eq!(running.line(), "level 3, threshold 2, batch 2");
     running.finish().expect_success();
 }

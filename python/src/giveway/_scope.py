@@ -310,10 +310,11 @@ def undisturbed(function: F, /) -> F: ...
 @overload
 def undisturbed(*, stream: Optional[StreamLike] = None) -> Scope: ...
 def undisturbed(function: Optional[Callable[..., Any]] = None, /, *, stream: Optional[StreamLike] = None) -> Any:
-    """A part that measures: its work has the highest priority and is latency-critical, so its times contain no suspension.
+    """A part that measures: its work has the highest priority and is latency-critical.
 
-    For autotuners and benchmarks, which choose by the times of kernels. Others wait meanwhile, so keep it short. It holds
-    under the policies that go by priority or class: HPF, HHPF, EDF, SLO and LCBE. A rule of the server can limit the priority.
+    For autotuners and benchmarks, which choose by the times of kernels. Others wait meanwhile, so keep it short. HPF, HHPF
+    and LCBE do not suspend such work for others. EDF and SLO do so for work whose deadline is near, and other policies for
+    their own reasons. A rule of the server can limit the priority.
 
     stream: as for `priority`.
     """

@@ -155,7 +155,7 @@ void attach() {
   }
 }
 
-/* A runtime that has nobody to tell any more gives its records back. */
+/* Ends what `attach` began, before the program ends. */
 void detach() {
   typedef void (*Tracer)(void *);
   typedef bool (*Enable)(uint32_t, bool);
@@ -225,7 +225,7 @@ struct Work {
   }
 };
 
-/* Holds a stream's queue suspended, if it has one. Returns how to resume it. */
+/* Suspends a stream's queue, if it has one, until `resume`. */
 struct Suspension {
   uint64_t queue = 0;
   explicit Suspension(hipStream_t stream) {

@@ -9,9 +9,8 @@
  * rounds make of it on the processor. */
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 
-#include "check.h"
+#include "processes.h"
 
 static const size_t ELEMENTS = 4096;
 static const gw_u64 LEAST = 20;
@@ -25,13 +24,6 @@ struct Kind {
   useconds_t pause;  /* microseconds, in which the program has no work for the device */
 };
 static const Kind KINDS[] = {{"low", 1 * MS, 0, 0}, {"urgent", 2 * MS, 60, 30000}};
-
-static bool input_has_ended() {
-  pollfd input = {0, POLLIN, 0};
-  if (poll(&input, 1, 0) <= 0) return false;
-  char byte;
-  return read(0, &byte, 1) == 0;
-}
 
 int main(int argc, char **argv) {
   const Kind *kind = nullptr;

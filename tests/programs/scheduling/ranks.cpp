@@ -4,8 +4,7 @@
  *
  * usage: ranks [ROUNDS]. Without a number it says "ready PID PID", and goes on until the end of its input.
  *
- * The first process is rank 0, and starts the other one. It tells that of each round, so that both do the same number. */
-#include <poll.h>
+ * The first process is rank 0, and starts rank 1. Rank 0 sends rank 1 a byte for each round, so both do the same number. */
 
 #include "processes.h"
 #include "work.h"
@@ -67,13 +66,6 @@ struct Rank {
     return digest_of(taken);
   }
 };
-
-bool input_has_ended() {
-  pollfd input = {0, POLLIN, 0};
-  if (poll(&input, 1, 0) <= 0) return false;
-  char byte;
-  return read(0, &byte, 1) == 0;
-}
 
 /* The handle comes by standard input, and then a byte for each round. */
 int second() {

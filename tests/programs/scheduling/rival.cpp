@@ -4,20 +4,13 @@
  * usage: rival ROUNDS; or rival, which says "ready" and goes on until the end of its input.
  *
  * A round is half a millisecond of work that it waits for, and twice that without. */
-#include <poll.h>
 
+#include "processes.h"
 #include "work.h"
 
 namespace {
 
 constexpr gw_u64 US = 1000;
-
-bool input_ended() {
-  pollfd input = {0, POLLIN, 0};
-  if (poll(&input, 1, 0) <= 0) return false;
-  char byte;
-  return read(0, &byte, 1) == 0;
-}
 
 }  // namespace
 
@@ -26,7 +19,7 @@ int main(int argc, char **argv) {
   hipStream_t stream = new_stream();
   Sum sum(0x726976616Cull, 64);
   CHECK(hipDeviceSynchronize());
-  for (long round = 0; rounds < 0 ? !input_ended() : round < rounds; round++) {
+  for (long round = 0; rounds < 0 ? !input_has_ended() : round < rounds; round++) {
     launch_busy(stream, 500 * US);
     sum.launch(stream, 1);
     CHECK(hipStreamSynchronize(stream));

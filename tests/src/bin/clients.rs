@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use tests::clients::{CLIENTS, Clients};
+use tests::clients::{CLIENTS, Client, Clients};
 
 const USAGE: &str = "usage: clients --python FILE [--env NAME=VALUE]... [NAME...]
 FILE is a Python that has what the clients import; scripts/test-clients makes one.";
@@ -25,6 +25,9 @@ fn compare() -> Result<bool, String> {
     }
     if names.is_empty() {
         names = CLIENTS.iter().map(|client| client.name.to_owned()).collect();
+    }
+    for name in &names {
+        Client::find(name)?;
     }
     let clients = Clients::new(python.ok_or(USAGE)?, env)?;
     let (mut passed, mut failed) = (0, 0);

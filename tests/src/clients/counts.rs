@@ -10,7 +10,7 @@ use crate::kernel;
 
 /// For how long a program may owe the server its numbers.
 const ANSWERS: Duration = Duration::from_secs(60);
-/// What the name of an urgent program beside the client begins with.
+/// The name of the urgent program in `xcli list` begins with this.
 const RIVAL: &str = "rival-";
 
 /// The work that a client has submitted.

@@ -40,12 +40,12 @@ impl Rival {
         (self.device(run), settings(&self.server, "-10", level))
     }
 
-    /// The same run on its device.
+    /// Puts a run on the device of the rival.
     pub(crate) fn device(&self, run: Run) -> Run {
         Run { name: Some(self.gpu.clone()), ..run }
     }
 
-    /// The server of both.
+    /// The server of the rival and of the program beside it.
     pub(crate) fn server(&self) -> &Daemon {
         &self.server
     }

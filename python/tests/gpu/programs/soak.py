@@ -102,7 +102,7 @@ class Client(threading.Thread):
         self._sent: deque[int] = deque()
         self._next = 0
         self._words = models.START
-        #: True if an answer of another number than expected has come, or none.
+        #: True if the worker takes no request, gives no answer, or has failed.
         self.broken = False
 
     def run(self) -> None:
@@ -115,6 +115,8 @@ class Client(threading.Thread):
         while not self.broken and not self._plan.is_done(self._next - len(self._sent)):
             burst = self._random.randint(1, 12)
             for _ in range(burst):
+                if self.broken:
+                    return
                 self._send()
                 if len(self._sent) == models.AHEAD:
                     self._receive()
@@ -142,8 +144,6 @@ class Client(threading.Thread):
         self._sent.append(number)
 
     def _receive(self) -> None:
-        if not self._sent:
-            return
         try:
             answer = self._connection.recv() if self._connection.poll(LIMIT_S) else None
         except (OSError, EOFError):
