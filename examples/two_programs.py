@@ -127,7 +127,8 @@ def xcli(*words: str) -> None:
     done = subprocess.run(["xcli", *words], stdout=subprocess.DEVNULL)
     if done.returncode != 0:
         sys.exit(
-            f"xcli {' '.join(words)} has failed. Its message is above. If no server runs, start one by `xserver HPF`, or use run.sh."
+            f"xcli {' '.join(words)} has failed. Its message is above. "
+            "If no server runs, start one by `xserver HPF`, or use run.sh."
         )
 
 
