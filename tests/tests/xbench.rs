@@ -333,6 +333,69 @@ fn a_scenario_runs_each_program_alone_all_as_they_are_and_all_under_a_policy() {
     }
 }
 
+/// What `--real` measures here is the simulated GPU that the command itself runs on.
+#[test]
+fn the_machines_own_gpu_needs_no_gpu_sim() {
+    let folder = tempfile::tempdir().unwrap();
+    let figures = folder.path().join("figures.json");
+    let low = tests::workspace().join("examples/traces/resnet50_bs256.json");
+    let run = Gpu::take()
+        .product("xbench")
+        .arg("corun")
+        .arg("--real")
+        .arg("--allow-late")
+        .arg("--scale=20")
+        .arg("--seconds=1")
+        .arg("--blocks=1")
+        .arg(format!("--high={}@10", model()))
+        .arg(format!("--low={}", low.display()))
+        .arg(format!("--json={}", figures.display()))
+        .finish();
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    let figures = read(&figures);
+    assert_eq!((&figures["device"], &figures["cu_model"]), (&json!("simulated GPU"), &Value::Null));
+    assert!(figures["card"]["compute_units"].as_u64().unwrap() > 0, "{figures}");
+    assert!(figures["card"]["driver"].is_string(), "{figures}");
+    assert!(figures["levels"][0]["suspensions"].as_u64().unwrap() > 0, "{figures}");
+    assert_eq!(figures["levels"][0]["high_n"], figures["alone"]["high_n"]);
+}
+
+#[test]
+fn kernels_take_no_less_than_they_are_told_to() {
+    let run = Gpu::take().product("xbench").arg("calibrate").arg("--real").arg("--json").finish();
+    // How much longer they take depends on the machine, and decides the exit code.
+    let calibration: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {}", run.stderr));
+    assert_eq!(calibration["title"], "simulated GPU");
+    let figures = calibration["figures"].as_array().unwrap();
+    let rows: Vec<_> = figures.iter().filter(|figure| figure["name"] == "in_a_row_us").collect();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert!(row["value"].as_f64().unwrap() >= row["limit"]["min"].as_f64().unwrap(), "{row}");
+    }
+    let both = figures.iter().find(|figure| figure["name"] == "beside_total").unwrap();
+    assert!(both["value"].as_f64().unwrap() <= 1.03, "{both}");
+}
+
+#[test]
+fn measuring_a_gpu_that_is_not_there_is_refused() {
+    for command in [
+        &["corun", "--high=examples/traces/resnet18_bs1.json@10", "--low=examples/traces/resnet50_bs256.json"][..],
+        &["scenario", "two-models"],
+        &["prepreempt"],
+        &["calibrate"],
+    ] {
+        let output = std::process::Command::new(tests::product("xbench").unwrap())
+            .args(command)
+            .arg("--real")
+            .current_dir(tests::workspace())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+        assert!(said.contains("there is no GPU"), "{command:?}: {said}");
+    }
+}
+
 #[test]
 fn a_scenario_that_is_not_there_is_wrong_input() {
     let run = |words: &[&str]| {

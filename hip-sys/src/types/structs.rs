@@ -192,7 +192,11 @@ structs! {
         unread_1: [u32; 6] => 272,
         /// Most blocks of a grid, in each dimension.
         max_grid_size: [c_int; 3] => 296,
-        unread_2: [u32; 7] => 308,
+        /// The highest clock of the compute units, kHz.
+        clock_rate: c_int => 308,
+        /// The highest clock of the memory, kHz.
+        memory_clock_rate: c_int => 312,
+        unread_2: [u32; 5] => 316,
         /// Compute units.
         multi_processor_count: c_int => 336,
         unread_3: [u32; 14] => 340,
@@ -211,10 +215,15 @@ structs! {
         unread_2: [u32; 8] => 304,
         /// Most blocks of a grid, in each dimension.
         max_grid_size: [c_int; 3] => 336,
-        unread_3: [u32; 10] => 348,
+        /// The highest clock of the compute units, kHz.
+        clock_rate: c_int => 348,
+        unread_3: [u32; 9] => 352,
         /// Compute units.
         multi_processor_count: c_int => 388,
-        unread_4: [u32; 192] => 392,
+        unread_4: [u32; 54] => 392,
+        /// The highest clock of the memory, kHz.
+        memory_clock_rate: c_int => 608,
+        unread_6: [u32; 137] => 612,
         /// Architecture, such as `gfx942:sramecc+:xnack-`.
         gcn_arch_name: [c_char; 256] => 1160,
         unread_5: [u64; 7] => 1416,

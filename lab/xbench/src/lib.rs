@@ -6,6 +6,7 @@
 //! Commands, a module each
 //! * [`sim`]: judges the simulated device by the host's clock
 //! * [`launch_path`]: the time that the preloaded library adds to a launch
+//! * [`calibrate`]: checks that kernels take the time that they are told to take
 //! * [`replay`]: a recorded model (`trace`) as load
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`scenario`]: several programs under one policy after the other; `prepreempt` as well
@@ -13,15 +14,16 @@
 //! * [`ipc`]: the way between programs and xserver, without a device
 //! * [`policy_sim`]: scheduling policies and a workload in simulated time
 //! * [`selftest`]: the measured parts of `xcli report` (`xbench card`)
-//! * [`session`]: one run of a co-run or a scenario on a simulated GPU
+//! * [`session`]: one run of a co-run or a scenario
 //!
 //! Measuring: `experiment` (modes in interleaved blocks), `account` (for the device's time), `compare`,
 //! `stats`, `report` (figures with limits), `table`, `svg`. Programs: `process`, `server` (questions to
-//! xserver), `simulated` (gpu-sim), `library`, `library_log`, `processor_time`. Devices: `hip`, `hsa`,
+//! xserver), `simulated` (gpu-sim, or the machine's own GPU), `library`, `library_log`, `processor_time`. Devices: `hip`, `hsa`,
 //! `kernels`, which `rtc` compiles and a `cache` keeps, and `contents`, which checks what they compute.
 
 mod account;
 mod cache;
+pub mod calibrate;
 mod clock;
 mod compare;
 mod contents;

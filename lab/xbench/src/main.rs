@@ -3,7 +3,8 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use xbench::{
-    WrongInput, corun, ipc, launch_path, policy_sim, preempt, replay, scenario, selftest, session, sim,
+    WrongInput, calibrate, corun, ipc, launch_path, policy_sim, preempt, replay, scenario, selftest, session,
+    sim,
 };
 
 /// Measure giveway, on your own GPU or on the simulated one.
@@ -24,6 +25,11 @@ enum Command {
     /// The same calls with and without the library, interleaved, on a runtime whose functions do nothing;
     /// with --real on this machine's own HIP as well.
     LaunchPath(launch_path::LaunchPathArgs),
+    /// Check that kernels take the time that they are told to take, alone and beside another process
+    ///
+    /// Recorded models are replayed with such kernels, so all other figures rest on this. Starts the gpu-sim that lies
+    /// beside this program; with --real it measures this machine's own GPU.
+    Calibrate(calibrate::CalibrateArgs),
     /// Judge the simulated device by the host's clock
     ///
     /// Kernels take their nominal time, thousands of short ones take the sum of theirs, and the idle
@@ -35,9 +41,9 @@ enum Command {
     ///
     /// Its kernels become kernels of the same grids and durations; a digest of every inference is checked.
     Replay(replay::ReplayArgs),
-    /// Measure an urgent model's latency beside a batch model on one simulated GPU, without and with giveway
+    /// Measure an urgent model's latency beside a batch model on one GPU, without and with giveway
     ///
-    /// Starts gpu-sim, xserver and the library that lie beside this program, in interleaved blocks: the
+    /// Starts gpu-sim (without --real), xserver and the library that lie beside this program, in interleaved blocks: the
     /// urgent model alone, the batch model alone, both without giveway, and both with it at each requested
     /// preemption level. The exit code is 1 if a level was not in force or never used; missed limits are
     /// reported and do not change it.
@@ -60,7 +66,7 @@ enum Command {
     /// A process of `ipc`.
     #[command(hide = true)]
     IpcPart(ipc::PartArgs),
-    /// Run several programs on one simulated GPU, under one policy after the other
+    /// Run several programs on one GPU, under one policy after the other
     ///
     /// Runs each program alone, all together without giveway, and all together under each policy. Limits are
     /// reported as met or missed and do not change the exit code. --list shows the scenarios.
@@ -82,7 +88,7 @@ enum Command {
     /// A process of `preempt`.
     #[command(hide = true)]
     PreemptPart(preempt::PartArgs),
-    /// One run of programs; started by `corun` and `scenario` under gpu-sim.
+    /// One run of programs; started by `corun` and `scenario`, under gpu-sim unless they measure a real GPU.
     #[command(hide = true)]
     Session(session::SessionArgs),
 }
@@ -93,6 +99,7 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().command {
         Command::LaunchPath(args) => launch_path::run(args).map(|()| ExitCode::SUCCESS),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Corun(args) => corun::run(&args),
         Command::Preempt(args) => preempt::run(&args),

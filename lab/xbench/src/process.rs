@@ -55,6 +55,22 @@ pub(crate) fn clear_environment(command: &mut Command) {
     }
 }
 
+/// Writes a line for the parent process.
+pub(crate) fn print_word(word: &str) -> Result<()> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{word}")?;
+    Ok(out.flush()?)
+}
+
+/// Reports to the parent process that this one is ready, and waits for the moment of the start.
+pub(crate) fn pass_gate() -> Result<u64> {
+    print_word("ready")?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line)?;
+    let start = line.strip_prefix("start ").and_then(|text| text.trim().parse().ok());
+    start.with_context(|| format!("expected `start NS` on standard input, not {:?}", line.trim()))
+}
+
 /// Runs one of our own programs to its end, in a cleared environment.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     clear_environment(&mut command);

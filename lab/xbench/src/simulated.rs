@@ -1,5 +1,6 @@
-//! The simulated GPU of a measurement: its start and its statistics of a run.
+//! The GPU of a measurement: the simulated one, its start and its statistics of a run; or the machine's own.
 
+use crate::calibrate::Card;
 use crate::table::value_name;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
@@ -8,18 +9,42 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Options of measurements on a simulated GPU.
+/// The GPU of a measurement.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct GpuArgs {
+    /// This machine's own GPU instead of a simulated one. Nobody else must use it meanwhile
+    #[arg(long, conflicts_with_all = ["save_us", "cu_model"])]
+    pub(crate) real: bool,
     /// Cost of saving evicted work on the simulated GPU, and of restoring it, in microseconds
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=1_000_000), allow_negative_numbers = true)]
     pub(crate) save_us: u32,
     /// Sharing of the simulated GPU's compute units
     #[arg(long, value_enum, default_value_t = CuModel::Shared)]
     pub(crate) cu_model: CuModel,
-    /// Count runs in which the simulated GPU was late. For tests, which check the work and never times
+    /// Count runs in which the GPU was late. For tests, which check the work and never times
     #[arg(long, hide = true)]
     pub(crate) allow_late: bool,
+}
+
+impl GpuArgs {
+    /// Returns the GPU in words, for people; `card` is the machine's own, if that is measured.
+    pub(crate) fn words(&self, card: Option<&Card>) -> String {
+        match card {
+            Some(card) => card.to_string(),
+            None => format!("simulated GPU, compute units {}", value_name(self.cu_model)),
+        }
+    }
+
+    /// Returns the files that must lie beside this program.
+    pub(crate) fn needed(&self) -> impl Iterator<Item = &'static &'static str> {
+        let gpu_sim = Some(&"gpu-sim").filter(|_| !self.real);
+        [&"xserver", &"libshimhip.so"].into_iter().chain(gpu_sim)
+    }
+}
+
+/// Returns the name of the device in JSON.
+pub(crate) fn device_name(card: Option<&Card>) -> String {
+    card.map_or_else(|| "simulated GPU".to_owned(), |card| card.title.clone())
 }
 
 /// See `docs/gpu-model.md`.

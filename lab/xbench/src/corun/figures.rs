@@ -2,11 +2,12 @@
 
 use super::levels::{self, Base, Level};
 use crate::account::Accounts;
+use crate::calibrate::Card;
 use crate::compare::spread;
 use crate::experiment::{Mode, Outcome};
 use crate::replay::Record;
 use crate::report::Report;
-use crate::simulated::CuModel;
+use crate::simulated::{CuModel, device_name};
 use crate::stats::{Samples, mean, median};
 use crate::table::{Table, value_name};
 use anyhow::{Context, Result};
@@ -45,7 +46,8 @@ pub(crate) struct Setting {
     pub(crate) low: String,
     /// Factor on recorded times.
     pub(crate) scale: f64,
-    pub(crate) cu_model: CuModel,
+    /// The sharing of the simulated GPU's compute units; `null` on a real GPU.
+    pub(crate) cu_model: Option<CuModel>,
     /// The policy of the server with its parameters.
     pub(crate) policy: String,
     /// Most commands in flight; `null` if the library chooses.
@@ -53,8 +55,8 @@ pub(crate) struct Setting {
     /// Commands between two synchronization points; `null` if the library chooses.
     pub(crate) batch: Option<u32>,
     /// The cost of saving evicted work on the simulated device, and of restoring it, microseconds; in all
-    /// modes.
-    pub(crate) save_us: u32,
+    /// modes. `null` on a real GPU.
+    pub(crate) save_us: Option<u32>,
     /// The requested mechanism that evicts the batch model's queues; `auto` if the library chooses.
     pub(crate) mechanism: String,
     /// Runs of each mode.
@@ -68,8 +70,10 @@ pub(crate) struct Setting {
 pub(crate) struct Figures {
     #[serde(flatten)]
     pub(crate) setting: Setting,
-    /// Always `simulated GPU`: no figure here is a GPU measurement.
-    pub(crate) device: &'static str,
+    /// `simulated GPU`, or the name of the machine's own.
+    pub(crate) device: String,
+    /// The machine's own GPU; `null` on a simulated one.
+    pub(crate) card: Option<Card>,
     /// The urgent model alone.
     pub(crate) alone: ModeFigures,
     /// Both without the library.
@@ -85,9 +89,9 @@ pub(crate) struct Figures {
     /// Share of time for which the urgent model needs the device: realised rate times summed scaled
     /// durations.
     pub(crate) high_busy_share: f64,
-    /// Largest p99 of the device's lateness in any block, microseconds.
-    pub(crate) device_late_p99_us: f64,
-    /// True if the device kept up with its own time in all blocks; otherwise the figures are not reliable.
+    /// Largest p99 of the simulated device's lateness in any block, microseconds; `null` on a real one.
+    pub(crate) device_late_p99_us: Option<f64>,
+    /// True if the simulated device kept up with its own time in all blocks; otherwise the figures are not reliable.
     pub(crate) device_valid: bool,
     /// The judgement of the levels.
     #[serde(flatten)]
@@ -111,7 +115,7 @@ fn name(mode: &Mode) -> String {
 
 impl Figures {
     /// Computes the figures. `device_us` is the device time of one request of the urgent model, scaled.
-    pub(super) fn new(setting: Setting, blocks: &Blocks, device_us: f64) -> Result<Self> {
+    pub(super) fn new(setting: Setting, card: Option<Card>, blocks: &Blocks, device_us: f64) -> Result<Self> {
         let outcomes =
             |mode: Mode| blocks.iter().find(|(of, _)| *of == mode).map_or(&[][..], |(_, outcomes)| outcomes);
         let [alone, native, low_alone] = [Mode::Alone(HIGH), Mode::Native, Mode::Alone(LOW)].map(outcomes);
@@ -133,14 +137,15 @@ impl Figures {
         }
         let all = || blocks.iter().flat_map(|(_, outcomes)| outcomes);
         Ok(Self {
-            device: "simulated GPU",
+            device: device_name(card.as_ref()),
+            card,
             alone,
             native,
             shim: levels.first().context("no levels")?.figures.clone(),
             low_alone_per_s,
             arrivals_per_s,
             high_busy_share,
-            device_late_p99_us: all().map(|outcome| outcome.late_us).fold(0.0, f64::max),
+            device_late_p99_us: all().filter_map(|outcome| outcome.late_us).reduce(f64::max),
             device_valid: all().all(|outcome| !outcome.late),
             checks: levels::checks(&levels),
             levels,
@@ -167,13 +172,24 @@ impl Figures {
         self.levels.iter().filter_map(|row| row.missing.as_deref())
     }
 
+    /// Returns the GPU in words.
+    pub(super) fn device_words(&self) -> String {
+        let mut words = self.card.as_ref().map_or_else(|| self.device.clone(), Card::to_string);
+        if let Some(cu_model) = self.setting.cu_model {
+            let _ = write!(words, ", compute units {}", value_name(cu_model));
+        }
+        if let Some(save_us) = self.setting.save_us {
+            let _ = write!(words, ", save cost {save_us} µs");
+        }
+        words
+    }
+
     pub(super) fn table(&self) -> String {
-        let Setting { high, low, scale, save_us, policy, .. } = &self.setting;
-        let cu_model = value_name(self.setting.cu_model);
+        let Setting { high, low, scale, policy, .. } = &self.setting;
         let mut text = format!(
-            "{} a second beside {low} back to back, times x {scale}; simulated GPU, compute units {cu_model}, save cost \
-             {save_us} µs, policy {policy}\n\n",
+            "{} a second beside {low} back to back, times x {scale}; {}, policy {policy}\n\n",
             high.replace('@', ", "),
+            self.device_words(),
         );
         let header =
             ["milliseconds", "p50", "p90", "p99", "spread", "requests", "high/s", "low/s", "suspensions"];
@@ -251,7 +267,7 @@ pub(super) mod tests {
 
     fn both(high: &[f64], low: &[f64], suspensions: u64, suspended: Option<Suspensions>) -> Outcome {
         let (records, suspended) = (vec![record(high), record(low)], vec![None, suspended]);
-        Outcome { records, suspended, suspensions, late_us: 9.0, ..Outcome::default() }
+        Outcome { records, suspended, suspensions, late_us: Some(9.0), ..Outcome::default() }
     }
 
     fn setting() -> Setting {
@@ -259,11 +275,11 @@ pub(super) mod tests {
             high: "bert bs8@10".into(),
             low: "resnet50 bs256".into(),
             scale: 2.0,
-            cu_model: CuModel::Shared,
+            cu_model: Some(CuModel::Shared),
             policy: "HPF".into(),
             threshold: None,
             batch: None,
-            save_us: 50,
+            save_us: Some(50),
             mechanism: "auto".into(),
             blocks: 3,
             seconds: 0.3,
@@ -275,7 +291,8 @@ pub(super) mod tests {
         let hpf = |level| Mode::Policy("HPF".parse().unwrap(), level);
         let alone =
             |ms: f64| Outcome { records: vec![record(&[10.0, ms, 11.0]), None], ..Outcome::default() };
-        let low = Outcome { records: vec![None, record(&[100.0; 2])], late_us: 50.0, ..Outcome::default() };
+        let low =
+            Outcome { records: vec![None, record(&[100.0; 2])], late_us: Some(50.0), ..Outcome::default() };
         let level_1 = both(&[12.0, 13.0, 14.0], &[100.0, 110.0, 100.0], 5, Some(suspended(1, 0)));
         let level_3 = both(&[10.0, 11.0, 12.0], &[100.0, 125.0], 6, Some(suspended(3, 6)));
         vec![
@@ -288,7 +305,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn figures() -> Figures {
-        Figures::new(setting(), &blocks(), 20_000.0).unwrap()
+        Figures::new(setting(), None, &blocks(), 20_000.0).unwrap()
     }
 
     #[test]
@@ -323,7 +340,7 @@ pub(super) mod tests {
         // Back to back: two inferences in 200 ms, one in 100, three in 300.
         assert!((figures.low_alone_per_s - 10.0).abs() < 1e-9);
         assert!((figures.free_per_s() - 8.0).abs() < 1e-9);
-        assert_eq!(figures.device_late_p99_us, 50.0);
+        assert_eq!(figures.device_late_p99_us, Some(50.0));
     }
 
     #[test]
@@ -355,8 +372,25 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn real_gpu_is_named_and_has_no_simulated_parameters() {
+        let setting = Setting { cu_model: None, save_us: None, ..setting() };
+        let figures = Figures::new(setting, Some(crate::calibrate::tests::card()), &blocks(), 1.0).unwrap();
+        let json = serde_json::to_value(&figures).unwrap();
+        assert_eq!(
+            (&json["device"], &json["card"]["driver"]),
+            (&"Card (gfx90a)".into(), &"amdgpu 6.8".into())
+        );
+        assert!(json["save_us"].is_null() && json["cu_model"].is_null());
+        let table = figures.table();
+        assert!(
+            table.contains("; Card (gfx90a), 104 compute units") && !table.contains("simulated"),
+            "{table}"
+        );
+    }
+
+    #[test]
     fn mode_without_requests_is_an_error() {
         let empty = blocks().into_iter().map(|(mode, _)| (mode, vec![Outcome::default()])).collect();
-        assert!(Figures::new(setting(), &empty, 1.0).is_err());
+        assert!(Figures::new(setting(), None, &empty, 1.0).is_err());
     }
 }

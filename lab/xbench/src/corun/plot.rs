@@ -4,7 +4,6 @@ use super::figures::{Blocks, Figures, HIGH, ModeFigures, records};
 use super::levels::Level;
 use crate::stats::Samples;
 use crate::svg::{Axis, BOLD, COLOURS, GREY, Panel, Picture, Place};
-use crate::table::value_name;
 use std::fmt::Write as _;
 
 const SIZE: [f64; 2] = [960.0, 440.0];
@@ -24,10 +23,10 @@ pub(super) fn svg(figures: &Figures, blocks: &Blocks) -> String {
         _ => String::new(),
     };
     let note = format!(
-        "simulated GPU (compute units: {}, save cost {} µs), recorded kernel times x {}{window}; no GPU measurement",
-        value_name(setting.cu_model),
-        setting.save_us,
-        setting.scale
+        "{}, recorded kernel times x {}{window}{}",
+        figures.device_words(),
+        setting.scale,
+        if figures.card.is_some() { "" } else { "; no GPU measurement" }
     );
     let mut picture = Picture::new(SIZE, CDF[0], &title, &[], &note);
     latencies(&mut picture, figures, blocks);
@@ -120,7 +119,7 @@ mod tests {
         crate::svg::tests::check(&picture);
         assert!(
             picture.contains(
-                ">simulated GPU (compute units: shared, save cost 50 µs), recorded kernel times x 2;"
+                ">simulated GPU, compute units shared, save cost 50 µs, recorded kernel times x 2;"
             ),
             "{picture}"
         );

@@ -1,4 +1,4 @@
-//! Experiments: recorded models together on one simulated GPU, in several modes side by side.
+//! Experiments: recorded models together on one GPU, in several modes side by side.
 //!
 //! A block runs every mode once, every second block in reverse order. Requests of a block arrive at the same
 //! moments in all modes; every request is served, and its latency counts from its arrival. Programs without a
@@ -9,14 +9,16 @@ mod policy;
 
 pub(crate) use policy::PolicyWords;
 
+use crate::WrongInput;
 use crate::account::{self, Accounts, Class, RunAccount, Runs};
+use crate::calibrate::Card;
 use crate::compare::interleave;
 use crate::process::{ensure_beside, this_program};
 use crate::replay::Record;
 use crate::replay::digest::mixes_of;
 use crate::replay::schedule::Pattern;
-use crate::session::{self, NEEDED, Session};
-use crate::simulated::{Counts, GpuArgs};
+use crate::session::{self, Session};
+use crate::simulated::{Counts, DeviceStats, GpuArgs};
 use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::Result;
@@ -173,8 +175,8 @@ pub(crate) struct Outcome {
     pub(crate) records: Vec<Option<Record>>,
     /// The suspensions of each program; `None` if the server did not know it before and after.
     pub(crate) suspended: Vec<Option<Suspensions>>,
-    /// The commands that the device retired for each program beyond its inferences, or the reason why they
-    /// are not known.
+    /// The commands that the simulated device retired for each program beyond its inferences, or the reason why
+    /// they are not known; empty on a real device.
     pub(crate) beyond: Vec<Result<Counts, String>>,
     /// Suspensions of queues by the library, of all programs.
     pub(crate) suspensions: u64,
@@ -184,12 +186,12 @@ pub(crate) struct Outcome {
     pub(crate) counted: BTreeMap<String, u64>,
     /// The time between the server's two reports, seconds.
     pub(crate) server_s: f64,
-    /// The 99th percentile of the device's lateness, microseconds.
-    pub(crate) late_us: f64,
-    /// True if the device was too late for valid figures.
+    /// The 99th percentile of the simulated device's lateness, microseconds; `None` on a real one.
+    pub(crate) late_us: Option<f64>,
+    /// True if the simulated device was too late for valid figures.
     pub(crate) late: bool,
-    /// Operations of the device's driver that took a queue off the hardware.
-    pub(crate) unmaps: u64,
+    /// Operations of the simulated device's driver that took a queue off the hardware; `None` on a real device.
+    pub(crate) unmaps: Option<u64>,
     /// The account of the device's time, if the experiment has one.
     pub(crate) account: Option<RunAccount>,
 }
@@ -216,7 +218,7 @@ impl Outcome {
                 words.push(format!("{} evicted {holds} times, waited for {waits} times", program.name));
             }
         }
-        words.push(format!("device late p99 {:.0} µs", self.late_us));
+        words.extend(self.late_us.map(|late| format!("device late p99 {late:.0} µs")));
         words.join("; ")
     }
 }
@@ -254,6 +256,8 @@ impl Setup<'_> {
 pub(crate) struct Experiment<'a> {
     pub(crate) setup: Setup<'a>,
     this: PathBuf,
+    /// The machine's own GPU, if that is measured.
+    pub(crate) card: Option<Card>,
     /// The recorded model of each program.
     pub(crate) traces: Vec<Trace>,
 }
@@ -264,8 +268,20 @@ impl<'a> Experiment<'a> {
         let load = |program: &Program| Trace::load(&setup.traces.join(&program.trace));
         let traces = setup.programs.iter().map(load).collect::<Result<_, _>>()?;
         let this = this_program()?;
-        ensure_beside(&this, NEEDED)?;
-        Ok(Self { setup, this, traces })
+        if setup.gpu.real && setup.account {
+            let why =
+                "--account needs the simulated GPU, which writes down who used it when; leave out --real";
+            return Err(WrongInput(why.to_owned()).into());
+        }
+        ensure_beside(&this, setup.gpu.needed())?;
+        let card = setup.gpu.real.then(|| Card::here(&this)).transpose()?;
+        Ok(Self { setup, this, card, traces })
+    }
+
+    /// An experiment that only lends its setup.
+    #[cfg(test)]
+    pub(crate) fn of_nothing(setup: Setup<'a>) -> Self {
+        Self { setup, this: PathBuf::new(), card: None, traces: Vec::new() }
     }
 
     /// Returns the device time of one inference of a program, microseconds.
@@ -315,14 +331,14 @@ impl<'a> Experiment<'a> {
         let account = self.setup.account;
         let session = Session { parts, seconds, policy: mode.server_words(), account };
         let done = session.run(&self.this, gpu, name)?;
-        let device = &done.device;
+        let device = done.device.as_ref();
         let mut outcome = Outcome {
             records: vec![None; programs.len()],
             suspended: vec![None; programs.len()],
-            beyond: vec![Ok(Counts::new()); programs.len()],
-            late_us: device.late_us.p99,
-            late: !device.valid,
-            unmaps: device.unmaps(),
+            beyond: device.map_or_else(Vec::new, |_| vec![Ok(Counts::new()); programs.len()]),
+            late_us: device.map(|device| device.late_us.p99),
+            late: device.is_some_and(|device| !device.valid),
+            unmaps: device.map(DeviceStats::unmaps),
             ..Outcome::default()
         };
         let watched = mode.level().map(|_| done.watched()).transpose()?;
@@ -334,8 +350,10 @@ impl<'a> Experiment<'a> {
             let commands = self.traces[index].commands.len();
             let (record, suspensions) = done.judge(&programs[index].name, commands)?;
             let kernels = commands as u64 + mixes_of(commands);
-            outcome.beyond[index] =
-                device.beyond(record.pid, record.inferences(), kernels).map_err(|why| format!("{why:#}"));
+            if let Some(device) = device {
+                let beyond = device.beyond(record.pid, record.inferences(), kernels);
+                outcome.beyond[index] = beyond.map_err(|why| format!("{why:#}"));
+            }
             outcome.suspensions += suspensions;
             if let Some(watched) = &watched {
                 // A program with a rate may have ended before the server's second report.

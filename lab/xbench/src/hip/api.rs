@@ -142,6 +142,8 @@ macro_rules! device {
             arch: text_of(&properties.gcn_arch_name),
             compute_units: properties.multi_processor_count.unsigned_abs(),
             memory: properties.total_global_mem as u64,
+            clock_mhz: properties.clock_rate.max(0).unsigned_abs() / 1000,
+            memory_clock_mhz: properties.memory_clock_rate.max(0).unsigned_abs() / 1000,
         })
     }};
 }

@@ -11,6 +11,10 @@ pub struct Device {
     pub compute_units: u32,
     /// The device memory in bytes.
     pub memory: u64,
+    /// The highest clock of the compute units in MHz; 0 where the runtime does not know it.
+    pub clock_mhz: u32,
+    /// The highest clock of the memory in MHz; 0 where the runtime does not know it.
+    pub memory_clock_mhz: u32,
 }
 
 impl Device {

@@ -17,14 +17,15 @@ use crate::clock::{now_ns, wait_until};
 use crate::files::write;
 use crate::hip::Hip;
 use crate::library::{Library, Queue};
+use crate::process::{self, print_word};
 use crate::stats::Samples;
 use crate::trace::Trace;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use launches::Launches;
 use player::Player;
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, Write};
+use std::io::BufRead;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -253,21 +254,10 @@ fn serve(player: &mut Player, start: u64, arrival: Option<u64>) -> Result<Reques
     Ok(Request { arrived_us: us(arrival.unwrap_or(began)), began_us: us(began), ended_us: us(ended) })
 }
 
-fn print_word(word: &str) -> Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out, "{word}")?;
-    Ok(out.flush()?)
-}
-
 /// Reports that this process is warm, and waits for the start moment. From then on a line, or the end of
 /// standard input if the parent has ended, sets `stop`.
 fn pass_gate(stop: &Arc<AtomicBool>) -> Result<u64> {
-    print_word("ready")?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line)?;
-    let Some(start) = line.strip_prefix("start ").and_then(|text| text.trim().parse().ok()) else {
-        bail!("expected `start NS` on standard input, not {:?}", line.trim());
-    };
+    let start = process::pass_gate()?;
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
         let _ = std::io::stdin().lock().read_line(&mut String::new());

@@ -1,4 +1,4 @@
-//! `xbench scenario`: runs several programs on one simulated GPU, under one policy after the other.
+//! `xbench scenario`: runs several programs on one GPU, under one policy after the other.
 //!
 //! It is an [`experiment`](crate::experiment) with these modes: each program alone, all programs without the
 //! library, all with it at one priority (if requests arrive), and all with it under each policy. Figures do
@@ -76,7 +76,10 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
         // Only the comparison with simulation uses the mode at one priority, for programs with a latency.
         let equal = scenario.programs.iter().any(|program| program.has_latency());
         let mut figures = measure(scenario, &experiment, args.level, equal, &policies)?;
-        figures.agreement = Some(Agreement::new(scenario, &figures, experiment.setup)?);
+        // The model's parameters are the simulated GPU's.
+        if experiment.card.is_none() {
+            figures.agreement = Some(Agreement::new(scenario, &figures, experiment.setup)?);
+        }
         println!("{}", figures.table());
         all.push(figures);
     }

@@ -47,7 +47,8 @@ pub struct PrepreemptArgs {
 
 #[derive(Debug, Serialize)]
 struct Curve {
-    device: &'static str,
+    /// `simulated GPU`, or the name of the machine's own.
+    device: String,
     level: u8,
     points: Vec<Point>,
     checks: Vec<Judged>,
@@ -78,7 +79,8 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
         points.push(Point { prepare_us, figures });
     }
     let checks = checks(&points).context("a mode is missing")?;
-    let curve = Curve { device: "simulated GPU", level: args.level, points, checks };
+    let device = points.first().map(|point| point.figures.device.clone()).unwrap_or_default();
+    let curve = Curve { device, level: args.level, points, checks };
     print!("{}", curve.table());
     if let Some(path) = &args.json {
         write_json(path, &curve)?;
@@ -146,8 +148,8 @@ impl Curve {
             table.push([point.prepare_us.to_string(), cell(HPF), cell(LEARNT), cell(HINTED)]);
         }
         let mut text = format!(
-            "{} requests a second beside a batch program; simulated GPU, level {}; p99 over alone (batch a second)\n\n{table}\n",
-            RATE, self.level
+            "{} requests a second beside a batch program; {}, level {}; p99 over alone (batch a second)\n\n{table}\n",
+            RATE, self.device, self.level
         );
         for check in &self.checks {
             let _ = writeln!(text, "{check}");

@@ -262,11 +262,16 @@ pub(super) mod tests {
     use super::super::builtin::scenarios;
     use super::super::figures::{Judged, PartFigures};
     use super::*;
+    use crate::experiment::Experiment;
     use crate::simulated::GpuArgs;
     use std::path::Path;
 
     pub(crate) fn gpu() -> GpuArgs {
-        GpuArgs { save_us: 50, cu_model: CuModel::Shared, allow_late: false }
+        GpuArgs { real: false, save_us: 50, cu_model: CuModel::Shared, allow_late: false }
+    }
+
+    pub(crate) fn experiment(gpu: &GpuArgs) -> Experiment<'_> {
+        Experiment::of_nothing(setup(gpu))
     }
 
     pub(crate) fn setup(gpu: &GpuArgs) -> Setup<'_> {
@@ -321,8 +326,10 @@ pub(super) mod tests {
         let figures = Figures {
             scenario: "two-models".into(),
             about: String::new(),
-            device: "simulated GPU",
-            cu_model: CuModel::Shared,
+            device: "simulated GPU".into(),
+            card: None,
+            cu_model: Some(CuModel::Shared),
+            gpu: String::new(),
             level: 1,
             seconds: 10.0,
             modes,

@@ -1,4 +1,4 @@
-//! The process under the simulated GPU: an `xserver` if one schedules, the programs, a common start and a
+//! The process on the GPU of a session: an `xserver` if one schedules, the programs, a common start and a
 //! common end.
 
 use super::{Program, Session, Watched};
@@ -21,7 +21,7 @@ const RUN_UP_NS: u64 = 20_000_000;
 /// The nice value of an urgent program's host.
 const URGENT_NICE: i32 = -10;
 
-/// Options of the process under the simulated GPU.
+/// Options of the process on the GPU of a session.
 #[derive(Debug, Clone, Args)]
 pub struct SessionArgs {
     /// The directory with `session.json`, into which the results go.

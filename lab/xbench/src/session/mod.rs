@@ -1,16 +1,18 @@
-//! A session: recorded models that run at the same time on a simulated GPU of their own, without the library
-//! or with it under `xserver`.
+//! A session: recorded models that run at the same time on a simulated GPU of their own, or on the machine's own
+//! GPU, without the library or with it under `xserver`.
 //!
 //! A session is a separate process (`gpu-sim run -- xbench session`, see `inner`), so that all its programs
-//! are on one device and none outlives it. This module checks that its figures are valid: the device kept up
-//! with its own time (otherwise the session is repeated), every digest is the one that the host computes, and
-//! the library's own counts cover every command.
+//! are on one device and none outlives it. This module checks that its figures are valid: a simulated device kept
+//! up with its own time, and a real one still runs a kernel in the time that this was told to take (otherwise the
+//! session is repeated); every digest is the one that the host computes, and the library's own counts cover every
+//! command.
 
 mod inner;
 
 pub use inner::{SessionArgs, run};
 
 use crate::account::{self, RunAccount};
+use crate::calibrate;
 use crate::files::{RunFiles, read, read_json, scratch, write_json};
 use crate::library_log::{Counts, complaints};
 use crate::process;
@@ -24,11 +26,11 @@ use protocol::control::{List, PolicyInForce, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// The number of repetitions of a session in which the device was late.
 const REPEATS: usize = 3;
-pub(crate) const NEEDED: &[&str] = &["gpu-sim", "xserver", "libshimhip.so"];
 
 /// The contents of `session.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -104,6 +106,9 @@ impl Session {
     /// Runs the session, and repeats it if the device was late. `this` is this program; `name` is for
     /// messages.
     pub(crate) fn run(&self, this: &Path, gpu: &GpuArgs, name: &str) -> Result<Done> {
+        if gpu.real {
+            return self.run_on_card(this, gpu, name);
+        }
         for _ in 0..=REPEATS {
             let scratch = scratch()?;
             let files = RunFiles(scratch.path());
@@ -114,7 +119,7 @@ impl Session {
             process::run(command).with_context(|| name.to_owned())?;
             let device: DeviceStats = read_json(&files.stats())?;
             if device.valid || gpu.allow_late {
-                return Ok(Done { name: name.to_owned(), device, scheduled: self.policy.is_some(), scratch });
+                return Ok(self.done(name, Some(device), scratch));
             }
             let late = device.late_us.p99;
             eprintln!(
@@ -126,13 +131,37 @@ impl Session {
             REPEATS + 1
         )
     }
+
+    /// Runs the session on the machine's own GPU, and repeats it if the GPU has other work afterwards.
+    fn run_on_card(&self, this: &Path, gpu: &GpuArgs, name: &str) -> Result<Done> {
+        let mut reason = String::new();
+        for _ in 0..=REPEATS {
+            let scratch = scratch()?;
+            let files = RunFiles(scratch.path());
+            write_json(&files.session(), self)?;
+            let mut command = Command::new(this);
+            command.arg("session").arg("--dir").arg(files.0);
+            process::run(command).with_context(|| name.to_owned())?;
+            match calibrate::objection(this)?.filter(|_| !gpu.allow_late) {
+                None => return Ok(self.done(name, None, scratch)),
+                Some(why) => reason = why,
+            }
+            eprintln!("xbench: {name}: {reason}, so the run does not count");
+        }
+        bail!("{name}: {} times {reason}; does another program use the GPU?", REPEATS + 1)
+    }
+
+    fn done(&self, name: &str, device: Option<DeviceStats>, scratch: TempDir) -> Done {
+        Done { name: name.to_owned(), device, scheduled: self.policy.is_some(), scratch }
+    }
 }
 
 /// A session that has ended.
 #[derive(Debug)]
 pub(crate) struct Done {
     name: String,
-    pub(crate) device: DeviceStats,
+    /// The statistics of the simulated GPU; `None` on a real one.
+    pub(crate) device: Option<DeviceStats>,
     scheduled: bool,
     scratch: TempDir,
 }
@@ -197,7 +226,7 @@ mod tests {
     fn judge_missing_work_returns_error() {
         let judge = |requests: usize, digest_of: u64, log: &str| {
             let scratch = scratch().unwrap();
-            let done = Done { name: "run".into(), device: stats(true, 1.0), scheduled: true, scratch };
+            let done = Done { name: "run".into(), device: Some(stats(true, 1.0)), scheduled: true, scratch };
             let request = Request { arrived_us: 0.0, began_us: 0.0, ended_us: 1.0 };
             let digest = Digest::of(digest_of, 16).text();
             let requests = vec![request; requests];

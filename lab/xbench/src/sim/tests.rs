@@ -15,6 +15,8 @@ fn measured() -> Measured {
             arch: "gfx90a".to_owned(),
             compute_units: 104,
             memory: 1 << 36,
+            clock_mhz: 1700,
+            memory_clock_mhz: 1600,
         },
         runtime_version: 50_221_153,
         supervisor: 7,

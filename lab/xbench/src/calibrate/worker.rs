@@ -1,0 +1,189 @@
+//! The processes that measure kernels. Each prints its answer as one line of JSON.
+
+use super::{BESIDE_US, Card, limit, worker_command};
+use crate::clock::{now_ns, wait_until};
+use crate::hip::{Event, Stream};
+use crate::kernels::{BusyShape, Opened};
+use crate::process::{PATIENCE, Program, pass_gate, print_word};
+use crate::stats::median;
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
+
+/// The lengths of kernels alone, microseconds.
+const LENGTHS_US: [u64; 4] = [10, 100, 1_000, 10_000];
+/// The length that tells whether somebody else uses the GPU.
+const CHECK_US: u64 = 1_000;
+/// The work of each length, as kernels in a row.
+const IN_A_ROW: Duration = Duration::from_millis(100);
+/// The most kernels that are measured one by one.
+const SINGLES: u64 = 50;
+/// The time for which two processes run beside each other.
+const BESIDE: Duration = Duration::from_secs(2);
+/// Kernels that are submitted at once beside another process.
+const AHEAD: u64 = 8;
+/// The time between announcing the start of two processes and their start.
+const RUN_UP: Duration = Duration::from_millis(50);
+
+/// What a process measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Work {
+    /// Kernels of all lengths, alone
+    Alone,
+    /// Kernels of one length, alone
+    Check,
+    /// Kernels at the same time as another process
+    Beside,
+}
+
+/// The answer of a process alone.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Alone {
+    pub(super) card: Card,
+    pub(super) lengths: Vec<Length>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Length {
+    /// What the kernels are told to take, microseconds.
+    pub(super) asked_us: u64,
+    /// The number of kernels that were measured one by one.
+    pub(super) singles: usize,
+    /// The time between an event before and one behind a kernel, microseconds; median.
+    pub(super) single_us: f64,
+    /// The time of many kernels without a pause over their number, microseconds.
+    pub(super) in_a_row_us: f64,
+}
+
+/// The answer of a process beside another.
+#[derive(Debug, Serialize, Deserialize)]
+struct Share {
+    /// The work that its kernels did, as a share of the time that passed.
+    share: f64,
+}
+
+/// Is such a process.
+pub(super) fn run(work: Work) -> Result<()> {
+    let opened = Opened::new("there is no GPU: the HIP runtime finds no device")?;
+    let bench = Bench::new(&opened)?;
+    match work {
+        Work::Alone => answer(&Alone { card: Card::of(&opened.hip)?, lengths: bench.lengths(&LENGTHS_US)? }),
+        Work::Check => answer(&Alone { card: Card::of(&opened.hip)?, lengths: bench.lengths(&[CHECK_US])? }),
+        Work::Beside => {
+            bench.launch(BESIDE_US, AHEAD)?;
+            opened.stream.synchronize()?;
+            let share = bench.share(pass_gate()?)?;
+            answer(&Share { share })
+        }
+    }
+}
+
+fn answer(answer: &impl Serialize) -> Result<()> {
+    print_word(&serde_json::to_string(answer)?)
+}
+
+/// Runs a process alone. `this` is this program.
+pub(super) fn alone(this: &Path, work: Work) -> Result<Alone> {
+    let mut process = Program::start("calibrate", worker_command(this, work))?;
+    read(process.line(PATIENCE)?, process)
+}
+
+/// Runs two processes beside each other, and returns the share of the time for which each one's kernels worked.
+pub(super) fn beside(this: &Path) -> Result<[f64; 2]> {
+    let start = |_| Program::start("calibrate", worker_command(this, Work::Beside));
+    let mut both = [0, 1].map(start).into_iter().collect::<Result<Vec<_>>>()?;
+    for process in &mut both {
+        process.expect("ready", PATIENCE)?;
+    }
+    let at = now_ns() + RUN_UP.as_nanos() as u64;
+    for process in &mut both {
+        process.tell(&format!("start {at}"))?;
+    }
+    let mut shares = [0.0; 2];
+    for (mut process, share) in both.into_iter().zip(&mut shares) {
+        let line = process.line(PATIENCE)?;
+        *share = read::<Share>(line, process)?.share;
+    }
+    Ok(shares)
+}
+
+fn read<T: DeserializeOwned>(line: String, process: Program) -> Result<T> {
+    process.end()?;
+    serde_json::from_str(&line).with_context(|| format!("the answer {line:?} is malformed"))
+}
+
+/// Checks that the machine's own GPU runs a kernel in the time that it is told to take. Returns the reason why not.
+pub(crate) fn objection(this: &Path) -> Result<Option<String>> {
+    let alone = alone(this, Work::Check)?;
+    let wrong = alone.lengths.iter().find(|length| !limit(length.asked_us).is_met(length.in_a_row_us));
+    Ok(wrong.map(|length| {
+        format!("kernels of {} µs took {:.0} µs afterwards", length.asked_us, length.in_a_row_us)
+    }))
+}
+
+struct Bench<'a> {
+    opened: &'a Opened,
+    shape: BusyShape,
+    events: [Event; 2],
+}
+
+impl<'a> Bench<'a> {
+    fn new(opened: &'a Opened) -> Result<Self> {
+        let shape = opened.kernels.filling_shape(&opened.hip.device(0)?)?;
+        Ok(Self { opened, shape, events: [opened.hip.event()?, opened.hip.event()?] })
+    }
+
+    fn stream(&self) -> &Stream {
+        &self.opened.stream
+    }
+
+    fn launch(&self, length_us: u64, count: u64) -> Result<()> {
+        (0..count).try_for_each(|_| self.opened.kernels.busy(self.stream(), length_us * 1_000, self.shape))
+    }
+
+    /// Returns the time between two events around so many kernels, microseconds.
+    fn between_events(&self, length_us: u64, count: u64) -> Result<f64> {
+        let [before, behind] = &self.events;
+        before.record(self.stream())?;
+        self.launch(length_us, count)?;
+        behind.record(self.stream())?;
+        behind.synchronize()?;
+        Ok(f64::from(behind.milliseconds_since(before)?) * 1e3)
+    }
+
+    fn lengths(&self, lengths_us: &[u64]) -> Result<Vec<Length>> {
+        // The first launches load the kernel, and wake the GPU.
+        self.launch(CHECK_US, 2 * AHEAD)?;
+        self.stream().synchronize()?;
+        lengths_us.iter().map(|&asked_us| self.length(asked_us)).collect()
+    }
+
+    fn length(&self, asked_us: u64) -> Result<Length> {
+        let count = (IN_A_ROW.as_micros() as u64 / asked_us).max(AHEAD);
+        let singles = (0..count.min(SINGLES)).map(|_| self.between_events(asked_us, 1));
+        let singles = singles.collect::<Result<Vec<_>>>()?;
+        let in_a_row_us = self.between_events(asked_us, count)? / count as f64;
+        let number = singles.len();
+        let single_us = median(singles).context("nothing was measured")?;
+        Ok(Length { asked_us, singles: number, single_us, in_a_row_us })
+    }
+
+    /// Keeps the GPU busy from this moment on for [`BESIDE`]. Returns the work that its kernels did over the time that
+    /// passed.
+    fn share(&self, start: u64) -> Result<f64> {
+        wait_until(start);
+        let end = start + BESIDE.as_nanos() as u64;
+        let mut kernels = 0;
+        let mut now = start;
+        while now < end {
+            self.launch(BESIDE_US, AHEAD)?;
+            self.stream().synchronize()?;
+            kernels += AHEAD;
+            now = now_ns();
+        }
+        Ok((kernels * BESIDE_US * 1_000) as f64 / (now - start) as f64)
+    }
+}
