@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
-	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
+	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-gpu bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist test-service wheel test-python soak-python clean
 
 # What hipcc compiles examples for.
@@ -59,7 +59,7 @@ test-operations: deps ## Run the server for all users as an operator does, with 
 	cargo build --workspace --all-targets
 	@scripts/test-operations $(ARGS)
 
-test-clients: deps ## Run Triton, CuPy, JAX and others natively and under xcli run on HIP 7.2, 8 GB under ~/.cache
+test-clients: deps ## Run Triton, CuPy, JAX, llama.cpp and others natively and under xcli run on HIP 7.2 and 6.4, 15 GB under ~/.cache
 	@scripts/test-clients $(ARGS)
 
 test-races: deps ## Run ThreadSanitizer on the library, under random programs and some of tests/programs (docs/races.md)
@@ -119,6 +119,10 @@ bench-policies: build ## Measure policies on the simulated GPU and in simulation
 	target/release/xbench policy-sim disb-e --policy all --plot target/bench/policy-sim.svg
 	cargo bench -p policies --bench decide
 	cargo bench -p xserver --bench idle_queues
+
+# `make bench-gpu ARGS="calibrate bert"`: some parts.
+bench-gpu: ## Measure the machine's own GPU in ten minutes and write docs/performance.md (docs/real.md); nobody else must use it
+	@scripts/bench-gpu $(ARGS)
 
 bench: bench-launch-path bench-ipc bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 85 minutes; the machine must be idle otherwise
 

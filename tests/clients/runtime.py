@@ -11,6 +11,7 @@ import steps
 
 _hip = ctypes.CDLL("libamdhip64.so.7")
 _HOST_TO_DEVICE, _DEVICE_TO_HOST = 1, 2
+_NON_BLOCKING = 1
 
 
 def check(code, what):
@@ -38,6 +39,32 @@ class Array:
         values = numpy.empty(self.size, self.type)
         self._copy(values.ctypes.data_as(ctypes.c_void_p), self._address, values.nbytes, _DEVICE_TO_HOST)
         return values
+
+
+def stream():
+    """A non-blocking stream."""
+    handle = ctypes.c_void_p()
+    check(_hip.hipStreamCreateWithFlags(ctypes.byref(handle), _NON_BLOCKING), "hipStreamCreateWithFlags")
+    return handle
+
+
+def upload(array, values, stream):
+    """Copies pageable memory to an array on a stream."""
+    source = values.ctypes.data_as(ctypes.c_void_p)
+    _copy_async(ctypes.c_void_p(array.data_ptr()), source, values.nbytes, _HOST_TO_DEVICE, stream)
+
+
+def download(array, stream):
+    """Copies an array on a stream, and waits for the stream."""
+    values = numpy.empty(array.size, array.type)
+    to, source = values.ctypes.data_as(ctypes.c_void_p), ctypes.c_void_p(array.data_ptr())
+    _copy_async(to, source, values.nbytes, _DEVICE_TO_HOST, stream)
+    check(_hip.hipStreamSynchronize(stream), "hipStreamSynchronize")
+    return values
+
+
+def _copy_async(to, source, size, kind, stream):
+    check(_hip.hipMemcpyAsync(to, source, ctypes.c_size_t(size), kind, stream), "hipMemcpyAsync")
 
 
 def register(values):

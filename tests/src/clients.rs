@@ -2,7 +2,7 @@
 //! submit is counted twice, by the runtime's own log natively and by `xcli list` with the library.
 //!
 //! A client says `step NAME` when the device has done a step, and goes on when it is told to. Meanwhile the test looks at
-//! the counts.
+//! the counts. Of programs that know no steps the sums are counted, which the library logs at their end.
 
 mod counts;
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use crate::conformance::{Beside, Rival};
 use crate::program::Program;
 use crate::{Daemon, Gpu, Installed, Run, Running, Runtime as _, code_object, product, workspace};
-use counts::{Listed, Submitted, listed, logged};
+use counts::{Listed, Submitted, listed, logged, totals};
 
 /// A client, with the number of its devices and what observes it.
 #[derive(Debug)]
@@ -25,9 +25,27 @@ pub struct Client {
     pub name: &'static str,
     /// The file of `tests/clients` without its extension.
     script: &'static str,
+    /// The words after the script.
+    args: &'static [&'static str],
+    /// Further variables.
+    env: &'static [(&'static str, &'static str)],
+    /// The release of HIP that it is linked with.
+    hip: u32,
+    counted: Counted,
+    /// True if it must launch graphs natively, false if it must not, none if it does as it likes.
+    graphs: Option<bool>,
     observer: Option<Observer>,
     /// The number of devices.
     gpus: u32,
+}
+
+/// When its commands are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// At its steps.
+    AtSteps,
+    /// Once, when it has ended.
+    AtEnd,
 }
 
 /// What observes a client while it runs. At each step the client prints what the observer has seen.
@@ -52,11 +70,66 @@ pub const CLIENTS: &[Client] = &[
     Client { name: "jax_two_devices", gpus: 2, ..Client::of("jax_steps") },
     Client { name: "cupy_audited", observer: Some(Observer::Auditor), ..Client::of("cupy_steps") },
     Client { name: "cupy_packets", observer: Some(Observer::Packets), ..Client::of("cupy_steps") },
+    Client::of("bitsandbytes_steps"),
+    Client { args: &["/usr/libexec/rocm/libhiprand1-tests/test_hiprand_api"], ..tests_of("hiprand_tests") },
+    Client { args: &[RCCL, RCCL_TESTS], env: RCCL_ENV, ..tests_of("rccl_tests") },
+    Client { args: &[RCCL, RCCL_TESTS_OF_TWO], env: RCCL_ENV, gpus: 2, ..tests_of("rccl_two_devices") },
+    LLAMA_BENCH,
+    Client { name: "llama_bench_no_graphs", graphs: Some(false), env: NO_GRAPHS, ..LLAMA_BENCH },
+    LLAMA_SERVER,
+    Client { name: "llama_server_no_graphs", graphs: Some(false), env: NO_GRAPHS, ..LLAMA_SERVER },
 ];
+
+/// Unit tests that come compiled.
+const fn tests_of(name: &'static str) -> Client {
+    Client { name, counted: Counted::AtEnd, ..Client::of("gtest") }
+}
+
+const RCCL: &str = "/usr/libexec/rocm/librccl1-tests/rccl-UnitTests";
+/// Two of its 83 tests, one with several streams. Each loads 1.2 GB of kernels in several processes, so all of them in all ways would take
+/// hours. One rank copies instead of launching kernels, so the results are right.
+const RCCL_TESTS: &str = "--gtest_filter=AllReduce.OutOfPlace:GroupCall.Multistream";
+/// Communicators of two ranks, of which no kernel is launched: for the first launch of one the library unpacks 1.2 GB of kernels, which
+/// takes a debug build minutes in each process.
+const RCCL_TESTS_OF_TWO: &str =
+    "--gtest_filter=Standalone.SplitComms_RankCheck:Standalone.CommCuDevice_Check";
+/// RCCL refuses to start without the first on this runtime. One type and one operation, all ranks in one process, and no limit of time,
+/// so that no verdict depends on it.
+const RCCL_ENV: &[(&str, &str)] = &[
+    ("HSA_NO_SCRATCH_RECLAIM", "1"),
+    ("UT_DATATYPES", "ncclFloat32"),
+    ("UT_REDOPS", "ncclSum"),
+    ("UT_PROCESS_MASK", "1"),
+    ("UT_TIMEOUT_US", "1000000000"),
+];
+
+/// llama.cpp, which the distribution links with HIP 6.
+const LLAMA_SERVER: Client = Client { hip: 6, graphs: Some(true), ..Client::of("llama_server") };
+const LLAMA_BENCH: Client =
+    Client { hip: 6, graphs: Some(true), counted: Counted::AtEnd, ..Client::of("llama_bench") };
+
+/// llama.cpp launches each kernel by itself.
+const NO_GRAPHS: &[(&str, &str)] = &[("GGML_CUDA_DISABLE_GRAPHS", "1")];
 
 impl Client {
     const fn of(script: &'static str) -> Client {
-        Client { name: script, script, observer: None, gpus: 1 }
+        let counted = Counted::AtSteps;
+        Client {
+            name: script,
+            script,
+            args: &[],
+            env: &[],
+            hip: 7,
+            counted,
+            graphs: None,
+            observer: None,
+            gpus: 1,
+        }
+    }
+
+    /// Returns true if it can run on this release of HIP.
+    pub fn runs_on(&self, hip: u32) -> bool {
+        self.hip == hip
     }
 
     /// Returns the client of this name.
@@ -157,6 +230,12 @@ impl Clients {
         for line in native.output.lines() {
             say(&format!("       {line}"));
         }
+        let launched = native.steps.last().is_some_and(|(_, submitted)| submitted.graphs > 0);
+        if client.graphs.is_some_and(|graphs| graphs != launched) {
+            let what = if launched { "launched graphs" } else { "launched no graph" };
+            say(&format!("FAILED {name}, natively: it {what}, so this comparison would be another one"));
+            return Ok((0, 1));
+        }
         let (mut passed, mut failed) = (0, 0);
         for way in &WAYS {
             let what = format!("{name}, {}", way.name);
@@ -179,30 +258,35 @@ impl Clients {
         let mut run = Run::of_executable(&self.python).limit(LIMIT);
         run.sim = sim(client);
         run = self.env.iter().fold(run, |run, (name, value)| run.env(name, value));
+        run = client.env.iter().fold(run, |run, (name, value)| run.env(name, value));
         run = match client.observer {
             None => run,
             Some(Observer::Auditor) => {
-                // A file of its own for each run.
-                let calls = tempfile::NamedTempFile::new_in(self.home.path())
-                    .and_then(|file| file.keep().map_err(|error| error.error))
-                    .map_err(|error| format!("cannot make a file: {error}"))?;
                 let run = run.env("LD_AUDIT", &self.auditor.display().to_string());
-                run.env("GIVEWAY_AUDIT", &calls.1.display().to_string())
+                run.env("GIVEWAY_AUDIT", &self.file()?.display().to_string())
             }
             Some(Observer::Packets) => run.env("HSA_TOOLS_LIB", &self.packets.display().to_string()),
         };
-        Ok(run.arg(script.display().to_string()))
+        run = run.arg(script.display().to_string());
+        Ok(client.args.iter().fold(run, |run, word| run.arg(*word)))
+    }
+
+    /// A new file, for one run.
+    fn file(&self) -> Result<PathBuf, String> {
+        let file = tempfile::NamedTempFile::new_in(self.home.path());
+        let kept = file.and_then(|file| file.keep().map_err(|error| error.error));
+        kept.map(|(_, path)| path).map_err(|error| format!("cannot make a file: {error}"))
     }
 
     /// Without the library, twice: what compiles and measures its kernels in its first run does other things in later ones.
     fn native(&self, client: &Client) -> Result<Ended<Submitted>, String> {
         let _gpu = Gpu::take();
-        follow(self.run(client)?.start(), || Ok(()))?;
+        follow(self.run(client)?.start(), client.counted, || Ok(()))?;
         let logs = self.home.path().join("logs").join(client.name);
         fs::create_dir_all(&logs).map_err(|error| format!("cannot make a folder: {error}"))?;
         let run = self.run(client)?.env("AMD_LOG_LEVEL", "3").env("AMD_LOG_MASK", "1");
         let run = run.env("AMD_LOG_LEVEL_FILE", &logs.join("log").display().to_string());
-        follow(run.start(), || logged(&logs))
+        follow(run.start(), client.counted, || logged(&logs))
     }
 
     /// As `xcli run` starts it, beside a server.
@@ -212,6 +296,14 @@ impl Clients {
         if let Some(test) = way.test {
             run = run.env("XSCHED_TEST", test);
         }
+        let log = self.file()?;
+        if client.counted == Counted::AtEnd {
+            run = run.env("XSCHED_LOG_LEVEL", "debug").env("XSCHED_LOG_FILE", &log.display().to_string());
+        }
+        let look = |socket: &Path| match client.counted {
+            Counted::AtSteps => listed(&xcli, socket),
+            Counted::AtEnd => totals(&log),
+        };
         let enter = |socket: &Path, options: &[&str]| {
             let mut words = vec![xcli.clone(), "-a".into(), socket.into(), "run".into()];
             words.extend(options.iter().map(PathBuf::from));
@@ -221,12 +313,12 @@ impl Clients {
         let Some(beside) = way.rival else {
             let server = Daemon::start(&[]);
             run.enter = enter(&server.socket(), &[]);
-            return follow(run.start(), || listed(&xcli, &server.socket()));
+            return follow(run.start(), client.counted, || look(&server.socket()));
         };
-        let rival = Rival::start(&gpu, &sim(client), beside, &Installed)?;
+        let rival = Rival::start(&gpu, &sim(client), beside, &Installed)?.limit(LIMIT);
         let socket = rival.server().socket();
         run.enter = enter(&socket, &["--priority", "-10", "--level", beside.level]);
-        let ended = follow(rival.device(run).start(), || listed(&xcli, &socket))?;
+        let ended = follow(rival.device(run).start(), client.counted, || look(&socket))?;
         rival.finish()?;
         match ended.steps.last() {
             Some((_, listed)) if listed.preemptions == 0 => Err("it was never suspended".to_owned()),
@@ -240,8 +332,12 @@ fn sim(client: &Client) -> Vec<String> {
     ["--vram", "64", "--gpus", &client.gpus.to_string()].map(str::to_owned).to_vec()
 }
 
-/// Lets a client go from step to step and looks after each.
-fn follow<T>(mut running: Running, mut look: impl FnMut() -> Result<T, String>) -> Result<Ended<T>, String> {
+/// Lets a client go from step to step and looks after each, or at its end.
+fn follow<T>(
+    mut running: Running,
+    counted: Counted,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> Result<Ended<T>, String> {
     let mut steps = Vec::new();
     while let Some(line) = running.next_line(LIMIT)? {
         if let Some(step) = line.strip_prefix("step ") {
@@ -253,6 +349,9 @@ fn follow<T>(mut running: Running, mut look: impl FnMut() -> Result<T, String>) 
     let output = format!("{}exit code {}", finished.stdout, finished.code);
     if finished.code != 0 {
         return Err(format!("{output}\n{}", finished.stderr));
+    }
+    if counted == Counted::AtEnd {
+        steps.push(("all".to_owned(), look()?));
     }
     Ok(Ended { output, steps })
 }
@@ -266,6 +365,10 @@ fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Re
     let (mut said, mut wrong) = (String::new(), false);
     for ((step, logged), (_, listed)) in native.steps.iter().zip(&shimmed.steps) {
         let (launches, commands) = (logged.launches - before.launches, logged.commands - before.commands);
+        let graphs = match logged.graphs - before.graphs {
+            0 => String::new(),
+            graphs => format!("{graphs} graphs, "),
+        };
         // A queue may be gone, and its numbers with it.
         let through = listed.commands.saturating_sub(listed_before.commands);
         let deferred = listed.deferred.saturating_sub(listed_before.deferred);
@@ -276,14 +379,14 @@ fn judge(native: &Ended<Submitted>, shimmed: &Ended<Listed>, defers: bool) -> Re
         };
         let _ = write!(
             said,
-            "\n         {step}: {launches} launches, {commands} commands; {through} through {queues} XQueues, {deferred} deferred{suspended}"
+            "\n         {step}: {launches} launches, {graphs}{commands} commands; {through} through {queues} XQueues, {deferred} deferred{suspended}"
         );
         wrong |= through != commands || defers && deferred < launches;
         (before, listed_before) = (*logged, *listed);
     }
-    match (wrong, before.launches) {
+    match (wrong, before.commands) {
         (true, _) => Err(format!("not all went through XQueues:{said}")),
-        (false, 0) => Err(format!("nothing was launched:{said}")),
+        (false, 0) => Err(format!("nothing was submitted:{said}")),
         (false, _) => Ok(said),
     }
 }
@@ -295,7 +398,10 @@ mod tests {
     #[test]
     fn each_step_counts_by_itself() {
         let native = |launches: [u64; 2]| {
-            let submitted = |launches| Submitted { launches, commands: launches + 2 };
+            let submitted = |launches| {
+                let commands = if launches == 0 { 0 } else { launches + 2 };
+                Submitted { launches, commands, ..Submitted::default() }
+            };
             let steps = launches.map(|launches| (String::new(), submitted(launches))).to_vec();
             Ended { output: "same".to_owned(), steps }
         };
@@ -309,7 +415,7 @@ mod tests {
         assert!(judge(&native([5, 5]), &shimmed([7, 7], 4), true).unwrap_err().contains("not all"));
         assert!(judge(&native([5, 5]), &shimmed([6, 7], 0), false).unwrap_err().contains("not all"));
         assert!(judge(&native([5, 8]), &shimmed([7, 9], 0), false).unwrap_err().contains("not all"));
-        assert!(judge(&native([0, 0]), &shimmed([2, 2], 0), false).unwrap_err().contains("nothing"));
+        assert!(judge(&native([0, 0]), &shimmed([0, 0], 0), false).unwrap_err().contains("nothing"));
         let other = Ended { output: "other".to_owned(), ..shimmed([7, 7], 0) };
         assert!(judge(&native([5, 5]), &other, false).unwrap_err().contains("other"));
     }

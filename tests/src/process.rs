@@ -189,6 +189,11 @@ impl Running {
         let _ = self.input.as_mut().map(|input| input.write_all(format!("{line}\n").as_bytes()));
     }
 
+    /// Sets another limit, which counts from now.
+    pub(crate) fn extend(&mut self, limit: Duration) {
+        self.until = Instant::now() + limit;
+    }
+
     /// Closes the program's input: what waits for that goes on.
     pub fn let_go(&mut self) {
         self.input = None;

@@ -215,6 +215,14 @@ fn links_of_all_documents_lead_somewhere() {
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
+/// `docs/performance.md` is written from the figures in its folder.
+#[test]
+fn the_page_about_performance_is_what_its_figures_say() {
+    let script = tests::workspace().join("scripts/performance");
+    let output = std::process::Command::new(script).arg("--check").output().expect("python3 is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn tree_without_faults_has_no_problems() {
     let tree = tree(&[

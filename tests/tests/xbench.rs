@@ -377,6 +377,26 @@ fn kernels_take_no_less_than_they_are_told_to() {
 }
 
 #[test]
+fn the_set_of_measurements_keeps_its_figures_in_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = tests::product("gpu-sim").unwrap();
+    let bench = |command: &mut std::process::Command| {
+        let script = tests::workspace().join("scripts/bench-gpu");
+        let command = command.arg(script).arg("--built").arg(program.parent().unwrap());
+        let output = command.arg("--out").arg(folder.path()).arg("calibrate").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = bench(&mut std::process::Command::new("bash"));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("there is no GPU") && said.contains("there is nothing to measure"), "{said}");
+    let _turn = Gpu::take();
+    let (code, said) = bench(std::process::Command::new(&program).args(["run", "--", "bash"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(read(&folder.path().join("calibrate.json"))["title"], "simulated GPU");
+    assert!(read(&folder.path().join("run.json"))["date"].is_string());
+}
+
+#[test]
 fn measuring_a_gpu_that_is_not_there_is_refused() {
     for command in [
         &["corun", "--high=examples/traces/resnet18_bs1.json@10", "--low=examples/traces/resnet50_bs256.json"][..],

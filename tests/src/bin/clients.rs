@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use tests::clients::{CLIENTS, Client, Clients};
+use tests::hip_major;
 
 const USAGE: &str = "usage: clients --python FILE [--env NAME=VALUE]... [NAME...]
-FILE is a Python that has what the clients import; scripts/test-clients makes one.";
+FILE is a Python that has what the clients import; scripts/test-clients makes one. Without names it compares the clients
+for the HIP that is installed.";
 
 fn compare() -> Result<bool, String> {
     let (mut python, mut env, mut names) = (None, Vec::new(), Vec::new());
@@ -23,11 +25,15 @@ fn compare() -> Result<bool, String> {
             _ => names.push(word),
         }
     }
+    let hip = hip_major();
     if names.is_empty() {
-        names = CLIENTS.iter().map(|client| client.name.to_owned()).collect();
+        let here = CLIENTS.iter().filter(|client| client.runs_on(hip));
+        names = here.map(|client| client.name.to_owned()).collect();
     }
     for name in &names {
-        Client::find(name)?;
+        if !Client::find(name)?.runs_on(hip) {
+            return Err(format!("{name} needs another HIP than {hip}; scripts/test-clients {name} has it"));
+        }
     }
     let clients = Clients::new(python.ok_or(USAGE)?, env)?;
     let (mut passed, mut failed) = (0, 0);

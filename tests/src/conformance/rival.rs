@@ -1,5 +1,7 @@
 //! An urgent program beside the compared one, under a server, on the same simulated device.
 
+use std::time::Duration;
+
 use super::modes::Beside;
 use crate::daemon::Daemon;
 use crate::program::Program;
@@ -43,6 +45,12 @@ impl Rival {
     /// Puts a run on the device of the rival.
     pub(crate) fn device(&self, run: Run) -> Run {
         Run { name: Some(self.gpu.clone()), ..run }
+    }
+
+    /// Lets it run for this long from now: as long as the program beside it may take.
+    pub(crate) fn limit(mut self, limit: Duration) -> Rival {
+        self.running.extend(limit);
+        self
     }
 
     /// The server of the rival and of the program beside it.
