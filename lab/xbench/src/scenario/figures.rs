@@ -4,6 +4,7 @@ use super::definition::{Check, Scenario};
 use super::simulated::Agreement;
 use crate::account::Accounts;
 use crate::calibrate::Card;
+use crate::compare::spread;
 use crate::experiment::{Experiment, Mode, Outcome};
 use crate::replay::Record;
 use crate::simulated::{CuModel, device_name};
@@ -20,6 +21,8 @@ pub(crate) struct PartFigures {
     /// Median latency in milliseconds, the median of the blocks; back to back, of one inference.
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
+    /// Largest p99 of a block over the smallest.
+    pub(crate) spread: f64,
     /// Requests or inferences a second; mean of the blocks.
     pub(crate) per_s: f64,
     /// Requests that took longer than the program's deadline, all blocks; `null` without a deadline.
@@ -205,6 +208,8 @@ fn mode_figures(
             median(blocks.map(|samples| samples.percentile(percent)))
                 .with_context(|| format!("{} finished nothing", program.name))
         };
+        let p99s = records(index).filter_map(|record| Samples::new(record.latencies_ms()));
+        let p99s: Vec<f64> = p99s.map(|samples| samples.percentile(99.0)).collect();
         let late = |deadline: f64| {
             records(index).flat_map(Record::latencies_ms).filter(|latency| *latency > deadline).count()
         };
@@ -212,6 +217,7 @@ fn mode_figures(
             part: program.name.clone(),
             p50_ms: of_blocks(50.0)?,
             p99_ms: of_blocks(99.0)?,
+            spread: spread(&p99s).with_context(|| format!("a p99 of {} is nothing", program.name))?,
             per_s: per_s(index),
             misses: program.deadline_ms.map(late),
             requests: records(index).map(|record| record.requests.len()).sum(),

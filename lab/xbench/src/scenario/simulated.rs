@@ -296,6 +296,7 @@ pub(super) mod tests {
             part: name.into(),
             p50_ms,
             p99_ms: 2.0,
+            spread: 1.0,
             per_s: 20.0,
             misses,
             requests: 200,
