@@ -41,7 +41,7 @@ pub fn add_node(
     state.graphs.get(&graph).ok_or(INVALID_VALUE)?.known(after)?;
     let handle = state.handle();
     state.nodes.insert(handle, graph);
-    let node = Node { kind, work, after: after.to_vec() };
+    let node = Node { kind, work, after: after.to_vec(), origin: 0 };
     state.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?.nodes.insert(handle, node);
     Ok(handle)
 }
@@ -119,13 +119,27 @@ impl Call {
         work: Work,
         kind: impl FnOnce() -> Kind,
     ) -> Answer<Option<u64>> {
+        self.enqueue_behind(argument, work, &[], kind)
+    }
+
+    /// The same behind other commands, which a node does not wait for.
+    ///
+    /// # Errors
+    /// As [`Call::enqueue`].
+    pub fn enqueue_behind(
+        &mut self,
+        argument: Handle,
+        work: Work,
+        after: &[u64],
+        kind: impl FnOnce() -> Kind,
+    ) -> Answer<Option<u64>> {
         let stream = self.stream(argument)?;
         self.heed_implicit(stream)?;
         if self.capture_of(stream)?.is_some() {
             self.add_captured(stream, kind(), work)?;
             return Ok(None);
         }
-        engine::submit(&mut self.state, stream, work, &[]).map(Some)
+        engine::submit(&mut self.state, stream, work, after).map(Some)
     }
 
     /// Adds a node behind what a capturing stream has, and returns it.
@@ -177,7 +191,7 @@ impl Call {
             }
             None => {
                 let graph = self.state.handle();
-                self.state.graphs.insert(graph, Graph::default());
+                self.state.graphs.insert(graph, Graph { inner: true, ..Graph::default() });
                 (graph, Vec::new())
             }
         };
@@ -215,6 +229,9 @@ impl Call {
         if invalid || !joined {
             drop_graph(&mut self.state, graph);
             return Err(if invalid { CAPTURE_INVALIDATED } else { CAPTURE_UNJOINED });
+        }
+        if let Some(graph) = self.state.graphs.get_mut(&graph) {
+            graph.inner = false;
         }
         Ok(graph)
     }
@@ -269,8 +286,8 @@ impl Call {
         }
         self.heed_implicit(stream)?;
         let work = match shared {
-            Some((page, true)) => Work::Await(page.clone(), page.latest()),
-            _ => Work::Nothing,
+            Some((page, _)) => Work::Await(page.clone(), page.latest()),
+            None => Work::Nothing,
         };
         let after: Vec<u64> = record.iter().map(|(command, _)| *command).collect();
         engine::submit(&mut self.state, stream, work, &after).map(|_| ())

@@ -10,6 +10,7 @@ use crate::abi::{
 use crate::device;
 use crate::engine;
 use crate::gate::{Out, enter, enter_anyway, initialised};
+use crate::memory;
 use crate::pool;
 use crate::state::{Context, STATE, State, thread};
 
@@ -76,7 +77,17 @@ fn end(state: &mut engine::Held, handle: Handle) {
     }
     state.of_threads.retain(|(_, context), _| *context != handle);
     state.events.retain(|_, event| event.context != handle);
-    state.contexts.remove(&handle);
+    state.modules.retain(|_, module| module.context != handle);
+    let State { modules, functions, .. } = &mut **state;
+    functions.retain(|_, entry| modules.contains_key(&entry.module));
+    let device = state.contexts.remove(&handle).map(|context| context.device);
+    if let Some(device) = device
+        && !state.contexts.values().any(|other| other.device == device)
+    {
+        // Its allocations end with the last context of a device.
+        pool::forget(state, device);
+        memory::forget(device);
+    }
 }
 
 fn known(state: &State, handle: Handle) -> Answer<&Context> {

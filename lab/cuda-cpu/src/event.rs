@@ -54,8 +54,8 @@ fn record(event: Handle, argument: Handle, flags: c_uint) -> Answer {
 fn asked(call: &mut Call, event: Handle) -> Answer<(Option<u64>, Option<Arc<SharedEvent>>)> {
     let known = call.state.events.get(&event).ok_or(INVALID_HANDLE)?;
     let command = known.record.as_ref().map(|(command, _)| *command);
-    // An event of another process has no record here.
-    let shared = known.shared.as_ref().filter(|(_, theirs)| *theirs).map(|(page, _)| page.clone());
+    // Another process may have recorded it last.
+    let shared = known.shared.as_ref().map(|(page, _)| page.clone());
     if let Some((capture, _)) = known.captured.clone() {
         if let Some(capture) = call.state.captures.get_mut(&capture) {
             capture.invalid = true;

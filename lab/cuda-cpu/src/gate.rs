@@ -149,18 +149,10 @@ impl<T: Copy> In<T> {
 pub struct Text(usize);
 
 impl Text {
-    /// Its bytes.
+    /// What it says.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: there is none, or it does not end.
-    pub fn bytes(self) -> Answer<Vec<u8>> {
-        host::text(self.0, 1 << 28)
-    }
-
-    /// The same as text.
-    ///
-    /// # Errors
-    /// As [`Text::bytes`]; also if it is not UTF-8.
+    /// `INVALID_VALUE`: there is none, it does not end, or it is not UTF-8.
     pub fn text(self) -> Answer<String> {
         String::from_utf8(host::text(self.0, 1 << 16)?).map_err(|_| INVALID_VALUE)
     }

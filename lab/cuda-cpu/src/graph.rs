@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::abi::{Answer, CUresult, Handle, HostNodeParams, INVALID_VALUE, Memcpy3D, MemsetNodeParams};
+use crate::abi::{Answer, Handle, HostNodeParams, INVALID_VALUE, Memcpy3D, MemsetNodeParams};
 use crate::work::Work;
 
 /// What a node is, with what the functions that read nodes return. Its number is `CUgraphNodeType`.
@@ -51,13 +51,15 @@ pub struct Node {
     pub work: Work,
     /// The nodes that it waits for.
     pub after: Vec<Handle>,
+    /// The node that it is a copy of, in a clone. 0: none.
+    pub origin: Handle,
 }
 
 /// A graph. Handles of nodes only grow, so the map is in the order of their making.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub nodes: BTreeMap<Handle, Node>,
-    /// True if a node of another graph holds it, which destroys it.
+    /// True if a node of another graph, or a capture, holds it: the program cannot destroy it.
     pub inner: bool,
 }
 
@@ -136,6 +138,8 @@ pub struct Exec {
     pub disabled: std::collections::BTreeSet<Handle>,
     /// The flags of the instantiation.
     pub flags: u64,
+    /// The command of its last launch, which the next one waits for.
+    pub last: u64,
 }
 
 /// Why an update is refused (`CUgraphExecUpdateResult`).
@@ -149,9 +153,6 @@ const TOPOLOGY_CHANGED: u32 = 2;
 const NODE_TYPE_CHANGED: u32 = 3;
 const FUNCTION_CHANGED: u32 = 4;
 const PARAMETERS_CHANGED: u32 = 5;
-
-/// What [`Exec::update`] returns for an error of the driver and a difference.
-pub type Refused = (CUresult, Difference);
 
 impl Exec {
     /// Takes over the parameters of a graph of the same shape. Nodes are matched in the order of their making.
@@ -209,7 +210,12 @@ mod tests {
     use super::*;
 
     fn graph(edges: &[(Handle, &[Handle])]) -> Graph {
-        let node = |after: &[Handle]| Node { kind: Kind::Empty, work: Work::Nothing, after: after.to_vec() };
+        let node = |after: &[Handle]| Node {
+            kind: Kind::Empty,
+            work: Work::Nothing,
+            after: after.to_vec(),
+            origin: 0,
+        };
         Graph { nodes: edges.iter().map(|(handle, after)| (*handle, node(after))).collect(), inner: false }
     }
 
@@ -226,7 +232,13 @@ mod tests {
 
     #[test]
     fn an_update_needs_the_same_shape() {
-        let exec = |graph| Exec { graph, children: BTreeMap::new(), disabled: Default::default(), flags: 0 };
+        let exec = |graph| Exec {
+            graph,
+            children: BTreeMap::new(),
+            disabled: Default::default(),
+            flags: 0,
+            last: 0,
+        };
         let one = exec(graph(&[(1, &[]), (2, &[1])]));
         assert!(one.update(&graph(&[(7, &[]), (9, &[7])]), BTreeMap::new()).is_ok());
         let more = one.update(&graph(&[(7, &[]), (9, &[])]), BTreeMap::new()).map(|_| ());

@@ -44,8 +44,8 @@ impl Function {
     }
 }
 
-/// One launch, with its own copy of the arguments.
-#[derive(Clone, Debug)]
+/// One launch, with its own copy of the arguments. It is not copied, because programs get addresses of its arguments.
+#[derive(Debug)]
 pub struct Launch {
     /// What is launched, and its handle.
     pub function: Arc<Function>,
@@ -59,6 +59,8 @@ pub struct Launch {
     pub shared: u32,
     /// The arguments at their offsets.
     pub arguments: Vec<u8>,
+    /// The addresses of the arguments, for programs that read a node.
+    pub addresses: Vec<usize>,
     /// The device that runs it.
     pub device: usize,
 }
@@ -271,23 +273,16 @@ mod tests {
             block: [block, 1, 1],
             shared: 0,
             arguments,
+            addresses: Vec::new(),
             device: 0,
         }
     }
 
     fn words(n: usize) -> memory::Span {
         let block = Block::host(n * 8).unwrap();
-        let base = block.base();
-        memory::insert(Mapping {
-            block,
-            size: n * 8,
-            kind: Kind::Pinned,
-            device: 0,
-            flags: 0,
-            pool: 0,
-            id: 1,
-        });
-        memory::span(base, n * 8).unwrap()
+        let (size, kind) = (n * 8, Kind::Pinned);
+        let mapping = memory::insert(Mapping { block, size, kind, device: 0, flags: 0, pool: 0, id: 1 });
+        memory::span(mapping.base(), size).unwrap()
     }
 
     #[test]
@@ -301,7 +296,7 @@ mod tests {
     #[test]
     fn mix_changes_what_the_grid_covers_below_n() {
         let span = words(100);
-        let at = span.address() as u64;
+        let at = span.pointer() as u64;
         launch("mix", &[8, 8, 4, 8], &[at, at, 90, 5], 1, 64).run().unwrap();
         // Computed by the C function of the header.
         assert_eq!(span.words()[0].load(Relaxed), step(0, 0, 0, 5));
@@ -314,7 +309,7 @@ mod tests {
     #[test]
     fn digests_take_the_bytes_of_arguments_without_gaps() {
         let span = words(1);
-        let at = span.address() as u64;
+        let at = span.pointer() as u64;
         let sizes = [8, 1, 2, 3, 4, 8, 8, 40];
         launch("arguments_mixed", &sizes, &[at, 0xFF61], 1, 1).run().unwrap();
         let mut bytes = vec![0x61u8];

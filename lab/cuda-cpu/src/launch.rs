@@ -119,7 +119,9 @@ pub fn plan(call: &Call, handle: Handle, size: Size, from: Arguments, cooperativ
     }
     let arguments = arguments(function, from)?;
     let (grid, block, shared, device) = (size.grid, size.block, size.shared, call.device);
-    Ok(Launch { function: function.clone(), handle, grid, block, shared, arguments, device })
+    let addresses = function.params.iter().map(|param| arguments.as_ptr() as usize + param.offset).collect();
+    let function = function.clone();
+    Ok(Launch { function, handle, grid, block, shared, arguments, addresses, device })
 }
 
 fn launch(handle: Handle, size: Size, stream: Handle, from: Arguments, cooperative: bool) -> Answer {

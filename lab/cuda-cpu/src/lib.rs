@@ -11,12 +11,13 @@
 //! * [`state`]: all tables and the lock; [`engine`]: queues and threads of streams; [`capture`]: commands as nodes.
 //! * The interface by its areas: [`device`], [`context`], [`allocate`], [`pool`], [`copy`], [`fill`], [`stream`],
 //!   [`event`], [`module`] (with [`ptx`] and [`cubin`]), [`launch`], [`capture_api`], [`graph_api`], [`graph_nodes`],
-//!   [`ipc`] (with [`ipc_event`]).
+//!   [`graph_exec`], [`ipc`] (with [`ipc_event`]).
 
 mod abi;
 mod allocate;
 mod arena;
 mod capture;
+mod capture_api;
 mod context;
 mod copy;
 mod cubin;
@@ -26,7 +27,11 @@ mod event;
 mod fill;
 mod gate;
 mod graph;
+mod graph_api;
+mod graph_exec;
+mod graph_nodes;
 mod host;
+mod ipc;
 mod ipc_event;
 mod kernels;
 mod launch;

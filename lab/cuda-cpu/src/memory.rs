@@ -87,11 +87,6 @@ impl Block {
         Ok(Arc::new(Block { base, backing, owner: Owner::Import { backing, len } }))
     }
 
-    /// The address that the program knows.
-    pub fn base(&self) -> usize {
-        self.base
-    }
-
     /// Where it lies in the memory file of its device, and of how many bytes. `None`: it is no allocation of a device.
     pub fn in_file(&self) -> Option<(usize, usize)> {
         match self.owner {
@@ -182,17 +177,20 @@ pub fn remove(base: usize) -> Option<Arc<Mapping>> {
     TABLE.write().remove(&base)
 }
 
+/// Forgets all allocations of a device and of the host that were made for it.
+pub fn forget(device: usize) {
+    let mut table = TABLE.write();
+    let gone: Vec<_> = table.extract_if(.., |_, mapping| mapping.device == device).collect();
+    drop(table);
+    // The memory is given back without the lock.
+    drop(gone);
+}
+
 /// True if one of these bytes is known.
 pub fn overlaps(base: usize, size: usize) -> bool {
     let end = base.saturating_add(size);
     let table = TABLE.read();
     table.range(..end).next_back().is_some_and(|(at, mapping)| at + mapping.size > base)
-}
-
-/// The bytes of all allocations of these kinds on a device.
-pub fn sum(device: usize, kinds: &[Kind]) -> usize {
-    let table = TABLE.read();
-    table.values().filter(|m| m.device == device && kinds.contains(&m.kind)).map(|m| m.size).sum()
 }
 
 /// Bytes inside one allocation.
@@ -241,11 +239,6 @@ impl Span {
         self.len
     }
 
-    /// Its address as the program knows it.
-    pub fn address(&self) -> usize {
-        self.mapping.base() + self.at
-    }
-
     /// Where this process reads and writes it. The bytes stay mapped for as long as the span lives; the program and other
     /// streams may write them at any time.
     pub fn pointer(&self) -> *mut u8 {
@@ -275,7 +268,7 @@ mod tests {
     #[test]
     fn spans_lie_inside_one_allocation() {
         let block = Block::host(100).unwrap();
-        let base = block.base();
+        let base = block.base;
         insert(Mapping { block, size: 100, kind: Kind::Pinned, device: 0, flags: 0, pool: 0, id: 1 });
         assert_eq!(span(base, 100).map(|s| s.len()), Some(100));
         assert!(span(base + 1, 100).is_none() && span(base + 100, 0).is_none());

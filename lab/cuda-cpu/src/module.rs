@@ -43,7 +43,8 @@ fn load(call: &mut Call, to: Out<Handle>, image: &Image) -> Answer {
         return Err(INVALID_VALUE);
     }
     let arena = device::arena(call.device)?;
-    let mut module = Module { functions: BTreeMap::new(), globals: BTreeMap::new() };
+    let context = call.context;
+    let mut module = Module { context, functions: BTreeMap::new(), globals: BTreeMap::new() };
     for variable in &image.variables {
         let size = variable.bytes.len().max(1);
         let block = Block::device(&arena, size, false)?;

@@ -77,6 +77,12 @@ fn pools_of(state: &State, device: usize) -> Vec<(Handle, u64)> {
     of.map(|(handle, pool)| (*handle, if pool.closing { 0 } else { pool.threshold })).collect()
 }
 
+/// Ends the pools of a device with all their memory.
+pub fn forget(state: &mut State, device: usize) {
+    state.pools.retain(|_, pool| pool.device != device);
+    state.device_pools.remove(&device);
+}
+
 /// What a call does to pools that has waited: they keep no more than their thresholds say.
 pub fn trim_device(state: &mut State, device: usize) {
     for (pool, keep) in pools_of(state, device) {

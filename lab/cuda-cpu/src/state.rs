@@ -54,6 +54,8 @@ pub struct Stream {
     pub started: bool,
     /// The capture that it takes part in, and the nodes that the next one waits for.
     pub capture: Option<(u64, Vec<Handle>)>,
+    /// What `cuStreamGetCaptureInfo_v2` last showed, which the program reads until the next call.
+    pub shown: Box<[Handle]>,
 }
 
 /// A command that has not completed.
@@ -86,6 +88,7 @@ pub struct Event {
 /// A loaded module.
 #[derive(Debug)]
 pub struct Module {
+    pub context: Handle,
     pub functions: BTreeMap<String, Handle>,
     pub globals: BTreeMap<String, Arc<Mapping>>,
 }
@@ -162,8 +165,6 @@ pub struct State {
     pub device_pools: BTreeMap<usize, (Handle, Handle)>,
     /// The default streams of threads: thread, context and stream.
     pub of_threads: BTreeMap<(u64, Handle), Handle>,
-    /// User objects: how many references there are, and what ends one.
-    pub objects: BTreeMap<Handle, (u32, usize, usize)>,
 }
 
 /// The lock.
@@ -183,7 +184,6 @@ pub static STATE: Mutex<State> = Mutex::new(State {
     pools: BTreeMap::new(),
     device_pools: BTreeMap::new(),
     of_threads: BTreeMap::new(),
-    objects: BTreeMap::new(),
 });
 
 impl State {
@@ -228,6 +228,7 @@ impl State {
             closing: false,
             started: false,
             capture: None,
+            shown: Box::default(),
         };
         self.streams.insert(handle, stream);
         handle

@@ -50,11 +50,6 @@ impl Shape {
         Shape { width, height: 1, depth: 1, src_pitch: 0, src_slice: 0, dst_pitch: 0, dst_slice: 0 }
     }
 
-    /// True if it copies nothing.
-    pub fn is_empty(&self) -> bool {
-        self.width == 0 || self.height == 0 || self.depth == 0
-    }
-
     /// How many bytes lie between the first and behind the last one, with this pitch and slice.
     pub fn extent(&self, pitch: usize, slice: usize) -> Option<usize> {
         let rows = pitch.checked_mul(self.height.checked_sub(1)?)?;
