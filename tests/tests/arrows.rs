@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("xserver", &["policies", "hal-kfd", "host", "protocol", "hip-sys", "manual"]),
     ("xcli", &["policies", "hal-kfd", "host", "protocol", "interception", "manual"]),
+    ("cuda-cpu", &[]),
     ("gpu-sim", &["hip-sys", "manual"]),
     ("xbench", &["policies", "protocol", "hip-sys", "manual"]),
     ("tests", &[]),

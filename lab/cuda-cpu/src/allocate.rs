@@ -166,6 +166,10 @@ crate::api! {
             pool::live(&call.state, &mapping)?;
         }
         drain(&mut call);
+        if mapping.flags & memory::OF_GRAPH != 0 {
+            // The graph keeps its address for the next launch.
+            return Ok(());
+        }
         if mapping.pool != 0 {
             return pool::give_back(&mut call.state, &mapping, 0, 0);
         }
@@ -268,6 +272,21 @@ crate::api! {
         let span = memory::checked(address, size)?;
         let fits = span.mapping().kind == Kind::Managed && (1..=6).contains(&advice);
         if fits { Ok(()) } else { Err(INVALID_VALUE) }
+    }
+
+    /// Nothing is advised, and memory has no place of its own.
+    fn cuMemRangeGetAttribute(to: Out<c_int>, len: usize, which: c_uint, address: usize, size: usize) {
+        enter()?;
+        if memory::checked(address, size)?.mapping().kind != Kind::Managed || len < 4 || !len.is_multiple_of(4) {
+            return Err(INVALID_VALUE);
+        }
+        // Mostly read; then the preferred location, the last prefetch and the devices with access: none (-2).
+        let value = match which {
+            1 => 0,
+            2..=4 => -2,
+            _ => return Err(INVALID_VALUE),
+        };
+        (0..len / 4).try_for_each(|index| to.at(index).set(value))
     }
 
     fn cuMemPrefetchAsync(address: usize, size: usize, _device: c_int, stream: Handle) {

@@ -1,6 +1,7 @@
 //! Copies. What the calling thread waits for is what NVIDIA documents ("API synchronization behavior").
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::{
     Answer, Handle, INVALID_VALUE, MEMORY_DEVICE, MEMORY_HOST, MEMORY_UNIFIED, Memcpy2D, Memcpy3D,
@@ -63,7 +64,7 @@ pub fn plan(dst: (usize, Side), src: (usize, Side), shape: Shape) -> Answer<Copy
     let extent = |pitch, slice| shape.extent(pitch, slice).ok_or(INVALID_VALUE);
     let dst = place(dst.0, extent(shape.dst_pitch, shape.dst_slice)?, dst.1)?;
     let src = place(src.0, extent(shape.src_pitch, shape.src_slice)?, src.1)?;
-    Ok(Copying { dst, src, shape })
+    Ok(Copying { dst, src, shape, report: None })
 }
 
 fn on_host(place: &Place) -> bool {
@@ -102,10 +103,16 @@ fn give(call: &mut Call, argument: Handle, mut copy: Copying, sync: bool, node: 
         copy.shape.src_pitch = shape.width;
         copy.shape.src_slice = shape.width * shape.height;
     }
+    // Memory of the program may turn out not to be there.
+    let report = waits.then(|| Arc::new(AtomicU32::new(0)));
+    copy.report.clone_from(&report);
     let command = call.enqueue(argument, Work::Copy(copy), || NodeKind::Memcpy(Box::new(node)))?;
     if waits {
         engine::wait(&mut call.state, command.as_slice());
-        return outcome(call);
+        return match report.map_or(0, |report| report.load(Ordering::Acquire)) {
+            0 => outcome(call),
+            error => Err(error),
+        };
     }
     Ok(())
 }

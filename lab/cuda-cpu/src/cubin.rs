@@ -23,6 +23,9 @@ const REQUIRED_THREADS: u8 = 0x10;
 const PARAMETER: u8 = 0x17;
 const SIZED: u8 = 0x04;
 
+/// Where a kernel's own shared memory begins from compute capability 8.0 on: what lies before it is the driver's.
+const RESERVED: usize = 1 << 10;
+
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
 }
@@ -143,12 +146,14 @@ pub fn read(file: &[u8]) -> Option<Image> {
         return None;
     }
     let sections = sections(file)?;
+    // The low byte of the flags is the compute capability, without the point.
+    let reserved = if u32_at(file, 0x30)? & 0xFF >= 80 { RESERVED } else { 0 };
     let mut entries = Vec::new();
     for section in &sections {
         let Some(name) = section.name.strip_prefix(".text.") else { continue };
         let of = |prefix: &str| sections.iter().find(|other| other.name.strip_prefix(prefix) == Some(name));
         let (params, threads) = of(".nv.info.").map_or(Some((Vec::new(), 0)), |info| records(info.bytes))?;
-        let shared = of(".nv.shared.").map_or(0, |shared| shared.size);
+        let shared = of(".nv.shared.").map_or(0, |shared| shared.size.saturating_sub(reserved));
         entries.push(Entry { name: name.to_owned(), params, threads, shared });
     }
     Some(Image { entries, variables: variables(&sections)? })

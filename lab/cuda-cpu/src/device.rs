@@ -73,7 +73,7 @@ fn pci(device: usize) -> String {
 /// does not have.
 fn attribute(which: c_uint, device: usize) -> Option<c_int> {
     Some(match which {
-        1 | 2 | 3 => BLOCK as c_int,
+        1..=3 => BLOCK as c_int,
         4 => 64,
         5 => c_int::MAX,
         6 | 7 => 65535,

@@ -131,16 +131,15 @@ fn serve(handle: Handle) {
                 let work = pending.work.take();
                 let context = state.streams[&handle].context;
                 let error = state.contexts.get(&context).map_or(0, |context| context.error);
-                let result = match &work {
+                // What the command holds is given back before anybody learns that it has completed.
+                let result = match work {
                     None | Some(Work::Nothing) => Ok(()),
-                    Some(work) => MutexGuard::unlocked(&mut state, || work.run(error)),
+                    Some(work) => MutexGuard::unlocked(&mut state, move || work.run(error)),
                 };
                 if let (Err(error), Some(context)) = (result, state.contexts.get_mut(&context)) {
                     context.error = error;
                 }
                 complete(&mut state, handle, number);
-                // What the command held is given back without the lock.
-                MutexGuard::unlocked(&mut state, || drop(work));
             }
             None if closing => {
                 state.streams.remove(&handle);

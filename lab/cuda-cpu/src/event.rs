@@ -106,7 +106,8 @@ crate::api! {
         let mut call = enter()?;
         let (command, shared) = asked(&mut call, event)?;
         if let Some(page) = shared {
-            parking_lot::MutexGuard::unlocked(&mut call.state, || page.wait(page.latest()));
+            let record = page.latest();
+            parking_lot::MutexGuard::unlocked(&mut call.state, || page.wait(record));
         }
         engine::wait(&mut call.state, command.as_slice());
         outcome(&call)

@@ -17,8 +17,8 @@ pub enum Kind {
     Empty,
     EventWait(Handle),
     EventRecord(Handle),
-    /// Memory that the graph allocates, and its size.
-    Alloc(usize, usize),
+    /// Memory that the graph allocates.
+    Alloc,
     Free(usize),
     /// A wait for a value, or a write of one.
     MemOp,
@@ -36,7 +36,7 @@ impl Kind {
             Kind::Empty => 5,
             Kind::EventWait(_) => 6,
             Kind::EventRecord(_) => 7,
-            Kind::Alloc(..) => 10,
+            Kind::Alloc => 10,
             Kind::Free(_) => 11,
             Kind::MemOp => 12,
         }

@@ -156,6 +156,21 @@ impl Mapping {
     }
 }
 
+/// In the flags of a mapping: a node of a graph allocated it.
+pub const OF_GRAPH: u32 = 1 << 31;
+
+/// Memory that a graph allocates: it ends with the last node, or launch, that holds it.
+#[derive(Debug)]
+pub struct Owned(pub Arc<Mapping>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if find(self.0.base()).is_some_and(|known| Arc::ptr_eq(&known, &self.0)) {
+            remove(self.0.base());
+        }
+    }
+}
+
 static TABLE: RwLock<BTreeMap<usize, Arc<Mapping>>> = RwLock::new(BTreeMap::new());
 
 /// Returns the allocation that `address` lies in.

@@ -166,8 +166,8 @@ crate::api! {
     fn cuModuleEnumerateFunctions(to: Out<Handle>, count: c_uint, module: Handle) {
         let call = enter()?;
         let module = call.state.modules.get(&module).ok_or(INVALID_HANDLE)?;
-        let all = module.functions.values().take(count as usize).enumerate();
-        all.map(|(index, function)| to.at(index).set(*function)).collect()
+        let mut all = module.functions.values().take(count as usize).enumerate();
+        all.try_for_each(|(index, function)| to.at(index).set(*function))
     }
 
     fn cuModuleGetGlobal_v2(address: Out<usize>, size: Out<usize>, module: Handle, name: Text) {

@@ -124,7 +124,9 @@ fn allocate(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, argument
     if to.is_null() || size == 0 {
         return Err(INVALID_VALUE);
     }
-    let captured = call.capture_of(stream)?.is_some();
+    if call.capture_of(stream)?.is_some() {
+        return allocate_in_graph(call, to, size, pool, stream);
+    }
     let known = call.state.pools.get(&pool).filter(|pool| !pool.closing).ok_or(INVALID_HANDLE)?;
     let (device, most, reuse) = (known.device, known.most, known.reuse);
     let bytes = arena::pages(size).ok_or(OUT_OF_MEMORY)?;
@@ -132,7 +134,7 @@ fn allocate(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, argument
         let ordered = *by == stream || *command == 0;
         mapping.block.capacity() == bytes && (ordered || (reuse[1] != 0 && call.state.done(*command)))
     };
-    let again = if captured { None } else { known.free.iter().position(|free| usable(&free)) };
+    let again = known.free.iter().position(|free| usable(&free));
     let id = call.state.number();
     let known = call.state.pools.get_mut(&pool).ok_or(INVALID_HANDLE)?;
     let block = match again {
@@ -159,8 +161,20 @@ fn allocate(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, argument
     known.used += bytes as u64;
     known.used_high = known.used_high.max(known.used);
     let mapping = memory::insert(Mapping { block, size, kind: Kind::Device, device, flags: 0, pool, id });
-    call.enqueue(argument, Work::Nothing, || NodeKind::Alloc(mapping.base(), size))?;
+    call.enqueue(argument, Work::Nothing, || NodeKind::Empty)?;
     to.set(mapping.base())
+}
+
+/// An allocation while the stream captures. Its address holds for every launch of the graph.
+fn allocate_in_graph(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, stream: Handle) -> Answer {
+    let device = call.state.pools.get(&pool).filter(|pool| !pool.closing).ok_or(INVALID_HANDLE)?.device;
+    let block = Block::device(&device::arena(device)?, size, false)?;
+    let (id, flags) = (call.state.number(), memory::OF_GRAPH);
+    let mapping = memory::insert(Mapping { block, size, kind: Kind::Device, device, flags, pool: 0, id });
+    let base = mapping.base();
+    let work = Work::Keep(Arc::new(memory::Owned(mapping)));
+    call.add_captured(stream, NodeKind::Alloc, work)?;
+    to.set(base)
 }
 
 fn attribute(pool: &Pool, which: c_uint, to: Out<u64>) -> Answer {
@@ -304,13 +318,16 @@ crate::api! {
     fn cuMemFreeAsync(address: usize, argument: Handle) {
         let mut call = enter()?;
         let stream = call.stream(argument)?;
-        let mapping = memory::find(address).filter(|mapping| mapping.base() == address && mapping.pool != 0);
-        let mapping = mapping.ok_or(INVALID_VALUE)?;
+        let mapping = memory::find(address).filter(|mapping| mapping.base() == address).ok_or(INVALID_VALUE)?;
+        if mapping.flags & memory::OF_GRAPH != 0 {
+            // The graph keeps its address for the next launch.
+            return call.enqueue(argument, Work::Nothing, || NodeKind::Free(address)).map(|_| ());
+        }
         live(&call.state, &mapping)?;
         match call.enqueue(argument, Work::Nothing, || NodeKind::Free(address))? {
             Some(command) => give_back(&mut call.state, &mapping, stream, command),
-            // The graph keeps it for its next launch.
-            None => Ok(()),
+            // Each launch of the graph would return it: what a pool gave out is not a graph's to free.
+            None => Err(INVALID_VALUE),
         }
     }
 
@@ -324,8 +341,8 @@ crate::api! {
         let device = device::index(device)?;
         let state = STATE.lock();
         let nodes = state.graphs.values().flat_map(|graph| graph.nodes.values());
-        let sizes = nodes.filter_map(|node| match node.kind {
-            NodeKind::Alloc(address, size) => memory::find(address).filter(|m| m.device == device).map(|_| size as u64),
+        let sizes = nodes.filter_map(|node| match &node.work {
+            Work::Keep(owned) if owned.0.device == device => Some(owned.0.size as u64),
             _ => None,
         });
         let sum: u64 = sizes.sum();

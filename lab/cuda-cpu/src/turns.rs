@@ -54,6 +54,18 @@ fn byte(file: &File, at: usize, kind: libc::c_int) {
     {}
 }
 
+/// Takes a device for this process. Who waits for it holds the gate, so that the process that had it last cannot pass.
+fn hold(file: &File, device: usize) {
+    byte(file, 2 * device, libc::F_WRLCK);
+    byte(file, 2 * device + 1, libc::F_WRLCK);
+    byte(file, 2 * device, libc::F_UNLCK);
+}
+
+/// Lets other processes have it.
+fn leave(file: &File, device: usize) {
+    byte(file, 2 * device + 1, libc::F_UNLCK);
+}
+
 /// A kernel's turn on its device, which ends with this.
 pub struct Turn(Option<(&'static File, usize, MutexGuard<'static, ()>)>);
 
@@ -66,19 +78,47 @@ pub fn take(device: usize) -> Turn {
     let Some(file) = file() else { return Turn(None) };
     // One thread of a process at a time: the locks of a file are the process's.
     let own = OWN[device % DEVICES].lock();
-    // Who waits for the device holds the gate, so that the process that had the device last cannot pass it.
-    byte(file, 2 * device, libc::F_WRLCK);
-    byte(file, 2 * device + 1, libc::F_WRLCK);
-    byte(file, 2 * device, libc::F_UNLCK);
+    hold(file, device);
     Turn(Some((file, device, own)))
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         if let Some((file, device, own)) = self.0.take() {
-            byte(file, 2 * device + 1, libc::F_UNLCK);
+            leave(file, device);
             // Threads of this process take turns, too.
             MutexGuard::unlock_fair(own);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn one_holds_a_device_at_a_time() {
+        static INSIDE: AtomicU32 = AtomicU32::new(0);
+        let path = std::env::temp_dir().join(format!("cuda-cpu-turns-{}", std::process::id()));
+        // Files that are opened apart are as those of two processes.
+        let open =
+            || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+        let files = [open(), open(), open()];
+        std::fs::remove_file(&path).unwrap();
+        std::thread::scope(|scope| {
+            for file in &files {
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        hold(file, 3);
+                        assert_eq!(INSIDE.fetch_add(1, Ordering::AcqRel), 0);
+                        std::thread::yield_now();
+                        INSIDE.fetch_sub(1, Ordering::AcqRel);
+                        leave(file, 3);
+                    }
+                });
+            }
+        });
     }
 }

@@ -3,14 +3,14 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::abi::{Answer, CUresult, Handle, HostFunction, StreamCallback};
+use crate::abi::{Answer, CUresult, Handle, HostFunction, ILLEGAL_ADDRESS, StreamCallback};
 use crate::host;
 use crate::ipc_event::SharedEvent;
 use crate::kernels::Launch;
-use crate::memory::Span;
+use crate::memory::{Owned, Span};
 
 thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
@@ -63,6 +63,8 @@ pub struct Copying {
     pub dst: Place,
     pub src: Place,
     pub shape: Shape,
+    /// Where the call that waits for it finds an error. Without one, an error is the context's.
+    pub report: Option<Arc<AtomicU32>>,
 }
 
 /// A fill of rows with a pattern of `size` bytes (1, 2 or 4).
@@ -149,6 +151,8 @@ pub enum Work {
     /// Waits for an event of another process.
     Await(Arc<SharedEvent>, u64),
     Graph(Arc<Plan>),
+    /// Nothing, but the memory of a graph stays for as long as it may run.
+    Keep(Arc<Owned>),
 }
 
 /// How often a word is looked at that the host may write.
@@ -169,9 +173,13 @@ impl Work {
             return Ok(());
         }
         match self {
-            Work::Nothing | Work::Callback(..) => {}
+            Work::Nothing | Work::Callback(..) | Work::Keep(_) => {}
             Work::Kernel(launch) => launch.run()?,
-            Work::Copy(copy) => copy.run()?,
+            Work::Copy(copy) => match (copy.run(), &copy.report) {
+                (Ok(()), _) => {}
+                (Err(error), Some(report)) => report.store(error, Ordering::Release),
+                (Err(_), None) => return Err(ILLEGAL_ADDRESS),
+            },
             Work::Fill(fill) => fill.run(),
             // SAFETY: the program vouched for its function and its argument when it launched it.
             Work::Host(function, user) => outside(|| unsafe { function(user.0) }),
@@ -307,9 +315,17 @@ impl Plan {
             // This thread runs one of them itself.
             let own = slow.pop();
             std::thread::scope(|scope| {
-                let spawned: Vec<_> = slow.iter().map(|work| scope.spawn(|| work.run(0))).collect();
+                let mut spawned = Vec::new();
+                let mut refused = Vec::new();
+                for work in slow {
+                    match std::thread::Builder::new().spawn_scoped(scope, || work.run(0)) {
+                        Ok(thread) => spawned.push(thread),
+                        // No thread can be had: this one runs it, too.
+                        Err(_) => refused.push(work),
+                    }
+                }
                 let quick = here().filter(|work| !work.lasts());
-                let mut result = quick.chain(own).try_for_each(|work| work.run(0));
+                let mut result = quick.chain(refused).chain(own).try_for_each(|work| work.run(0));
                 for thread in spawned {
                     result = result.and(thread.join().unwrap_or(Err(crate::abi::ILLEGAL_STATE)));
                 }

@@ -164,3 +164,28 @@ fn a_destroyed_stream_ends_the_capture_that_it_began() {
     let mut at = 0;
     assert_eq!(s.driver.cuMemAlloc_v2(&mut at, 8), 0, "nothing captures any more");
 }
+
+#[test]
+fn memory_of_a_graph_keeps_its_address_and_ends_with_it() {
+    let s = begin();
+    let (stream, host) = (s.stream(1), [3_u64]);
+    let (mut graph, mut exec, mut at, mut free) = (0, 0, 0, [0; 2]);
+    assert_eq!(s.driver.cuMemGetInfo_v2(&mut free[0], &mut 0), 0);
+    assert_eq!(s.driver.cuStreamBeginCapture_v2(stream, 0), 0);
+    assert_eq!(s.driver.cuMemAllocAsync(&mut at, 8, stream), 0);
+    assert_eq!(s.driver.cuMemcpyAsync(at, host.as_ptr() as usize, 8, stream), 0);
+    assert_eq!(s.mix(stream, at, 1, 4), 0);
+    assert_eq!(s.driver.cuStreamEndCapture(stream, &mut graph), 0);
+    assert_eq!(s.driver.cuGraphInstantiateWithFlags(&mut exec, graph, 0), 0);
+    assert_eq!(s.driver.cuGraphDestroy(graph), 0);
+    assert_eq!(s.driver.cuGraphLaunch(exec, stream), 0);
+    assert_eq!(s.read(at, 1, stream), [step(3, 3, 0, 4)]);
+    assert_eq!(s.driver.cuMemFreeAsync(at, stream), 0);
+    assert_eq!(s.driver.cuGraphLaunch(exec, stream), 0);
+    assert_eq!(s.driver.cuGraphExecDestroy(exec), 0);
+    assert_eq!(s.driver.cuStreamSynchronize(stream), 0);
+    assert_eq!(s.driver.cuStreamDestroy_v2(stream), 0);
+    assert_eq!(s.driver.cuMemcpy(at, host.as_ptr() as usize, 8), 1, "it is gone");
+    assert_eq!(s.driver.cuMemGetInfo_v2(&mut free[1], &mut 0), 0);
+    assert_eq!(free[0], free[1]);
+}

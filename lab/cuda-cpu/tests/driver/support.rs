@@ -17,13 +17,11 @@ macro_rules! functions {
             _library: Library,
         }
 
-        #[allow(non_snake_case, reason = "they have the names of CUDA's interface")]
+        #[allow(non_snake_case, clippy::too_many_arguments, reason = "they are those of CUDA's interface")]
         impl Driver {
             fn load() -> Driver {
-                // The library lies beside the folder of the tests.
-                let own = std::env::current_exe().expect("the path of this test");
-                let folder = own.ancestors().nth(2).expect("the folder of the build");
-                let path = folder.join("libcuda_cpu.so");
+                // Cargo builds the library into the folder of this test.
+                let path = std::env::current_exe().expect("the path of this test").with_file_name("libcuda_cpu.so");
                 // SAFETY: the library has no initialisers that need anything, and the types below are the documented ones.
                 unsafe {
                     let library = Library::new(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
