@@ -15,7 +15,7 @@ use crate::{blobs, captures};
 /// Where an address lies; what nobody knows is the program's own.
 pub(crate) fn place(address: *const c_void) -> Place {
     match memory::find(address).map(|memory| memory.kind) {
-        Some(Kind::Device | Kind::Pooled | Kind::Opened) => Place::Device,
+        Some(Kind::Device | Kind::Pooled | Kind::Opened | Kind::Variable) => Place::Device,
         Some(Kind::Managed) => Place::Managed,
         Some(Kind::Host | Kind::Registered) | None => Place::Host,
     }
@@ -28,7 +28,13 @@ pub(crate) fn check_kind(kind: hipMemcpyKind) -> Answer {
 }
 
 /// A copy of bytes in a stream.
-pub(crate) fn copy(to: *mut c_void, from: *const c_void, bytes: usize, stream: hipStream_t) -> Answer {
+pub(crate) fn copy(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> Answer {
     let driver = enter_on(stream)?;
     if bytes == 0 {
         return Ok(());
@@ -38,6 +44,10 @@ pub(crate) fn copy(to: *mut c_void, from: *const c_void, bytes: usize, stream: h
     }
     memory::check(to, bytes)?;
     memory::check(from, bytes)?;
+    let unknown = memory::find(to).is_none() && memory::find(from).is_none();
+    if unknown && ![hipMemcpyHostToHost, hipMemcpyDefault].contains(&kind) {
+        return Err(hipErrorInvalidValue);
+    }
     if place(to) == Place::Host && place(from) == Place::Host && !captures::is_capturing(stream) {
         // AMD's runtime waits and copies itself (`ihipMemcpy`).
         driver.stream_synchronize(stream)?;
@@ -51,18 +61,20 @@ pub(crate) fn copy(to: *mut c_void, from: *const c_void, bytes: usize, stream: h
 
 fn copy_async(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
     check_kind(kind)?;
-    copy(to, from, bytes, stream)
+    copy(to, from, bytes, kind, stream)
 }
 
 fn copy_now(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
     check_kind(kind)?;
-    now(stream, || copy(to, from, bytes, stream))
+    now(stream, || copy(to, from, bytes, kind, stream))
 }
 
-/// One side of a copy of rows: address, bytes from row to row, rows from slice to slice.
+/// One side of a copy of rows: address, distance of the first byte from it, bytes from row to row, rows from slice to slice.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
-    start: *const c_void,
+    /// By it AMD's runtime finds the memory.
+    base: *const c_void,
+    offset: usize,
     pitch: usize,
     rows: usize,
 }
@@ -72,11 +84,12 @@ impl Rows {
     fn check(&self, [width, height, depth]: [usize; 3]) -> Answer {
         let rows = (depth - 1).checked_mul(self.rows).and_then(|rows| rows.checked_add(height - 1));
         let span = rows.and_then(|rows| rows.checked_mul(self.pitch)).and_then(|bytes| bytes.checked_add(width));
-        memory::check(self.start, span.ok_or(hipErrorInvalidValue)?)
+        let end = span.and_then(|span| span.checked_add(self.offset));
+        memory::check(self.base, end.ok_or(hipErrorInvalidValue)?)
     }
 
     fn side(&self) -> Side {
-        Side::of(self.start.addr(), place(self.start), self.pitch, self.rows)
+        Side::of(self.base.addr() + self.offset, place(self.base), self.pitch, self.rows)
     }
 }
 
@@ -116,8 +129,8 @@ impl Plane {
         if self.width > self.to_pitch || self.width > self.from_pitch {
             return Err(hipErrorInvalidPitchValue);
         }
-        let to = Rows { start: self.to, pitch: self.to_pitch, rows: self.height };
-        let from = Rows { start: self.from, pitch: self.from_pitch, rows: self.height };
+        let to = Rows { base: self.to, offset: 0, pitch: self.to_pitch, rows: self.height };
+        let from = Rows { base: self.from, offset: 0, pitch: self.from_pitch, rows: self.height };
         copy_rows(to, from, [self.width, self.height, 1], stream)
     }
 }
@@ -142,7 +155,7 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
             return Err(hipErrorInvalidValue);
         }
         let offset = y.checked_mul(pitch).and_then(|bytes| bytes.checked_add(x)).ok_or(hipErrorInvalidValue)?;
-        Ok(Rows { start: base.wrapping_byte_add(offset), pitch, rows: copy.height })
+        Ok(Rows { base, offset, pitch, rows: copy.height })
     };
     let from = side(
         copy.src_memory_type,
@@ -183,9 +196,9 @@ pub(crate) fn slices(params: *const hipMemcpy3DParms) -> Answer<Option<Copy3D>> 
         }
         let rows = at.z.checked_mul(memory.ysize).and_then(|rows| rows.checked_add(at.y));
         let offset = rows.and_then(|rows| rows.checked_mul(memory.pitch)).and_then(|bytes| bytes.checked_add(at.x));
-        let start = memory.ptr.wrapping_byte_add(offset.ok_or(hipErrorInvalidValue)?);
+        let offset = offset.ok_or(hipErrorInvalidValue)?;
         let rows = if extent.depth == 1 { memory.ysize.max(extent.height) } else { memory.ysize };
-        Ok(Rows { start, pitch: memory.pitch, rows })
+        Ok(Rows { base: memory.ptr.cast_const(), offset, pitch: memory.pitch, rows })
     };
     let (to, from) = (side(params.dst_ptr, params.dst_pos)?, side(params.src_ptr, params.src_pos)?);
     described(to, from, [extent.width, extent.height, extent.depth]).map(Some)
@@ -214,7 +227,7 @@ fn copy_peer(
         return Err(hipErrorInvalidValue);
     }
     // The addresses say where they lie, as for any other copy.
-    copy(to, from, bytes, stream)
+    copy(to, from, bytes, hipMemcpyDefault, stream)
 }
 
 api! {
@@ -302,10 +315,11 @@ mod tests {
     #[test]
     fn rows_beyond_known_memory_are_refused() {
         memory::keep(0x10_0000, 1000, Kind::Device, 0);
-        let rows = Rows { start: ptr::without_provenance(0x10_0000), pitch: 100, rows: 5 };
+        let rows = Rows { base: ptr::without_provenance(0x10_0000), offset: 0, pitch: 100, rows: 5 };
         assert_eq!(rows.check([100, 10, 1]), Ok(()));
         assert_eq!(rows.check([100, 5, 2]), Ok(()));
         assert_eq!(rows.check([100, 6, 2]), Err(hipErrorInvalidValue));
+        assert_eq!(Rows { offset: 1000, ..rows }.check([1, 1, 1]), Err(hipErrorInvalidValue));
         assert_eq!(rows.check([1, usize::MAX, 2]), Err(hipErrorInvalidValue), "the product overflows");
         assert_eq!(place(ptr::without_provenance(0x10_0000)), Place::Device);
         assert_eq!(place(ptr::without_provenance(0x20_0000)), Place::Host);

@@ -11,6 +11,7 @@ use hip_sys::types::*;
 use crate::blobs;
 use crate::driver::{DevicePointer, Opaque};
 use crate::errors::Answer;
+use crate::memory::{self, Kind};
 use crate::state::started;
 
 /// Where names stand.
@@ -110,13 +111,25 @@ impl Image {
         let name = CString::new(name).map_err(|_| hipErrorNotFound)?;
         let (mut place, mut bytes) = (0, 0);
         started()?.enter(device)?.module_global(&mut place, &mut bytes, part, name.as_ptr())?;
+        memory::keep(place, bytes, Kind::Variable, 0);
         Ok((place, bytes))
     }
 
     /// Gives everything back.
     pub(crate) fn unload(&self) -> Answer {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.drain().try_for_each(|((device, _), module)| started()?.enter(device)?.module_unload(module))
+        parts.drain().try_for_each(|((device, text), module)| {
+            let driver = started()?.enter(device)?;
+            // Its variables' memory is no longer the runtime's.
+            index().variables.iter().filter(|(_, found)| found.iter().any(|&(at, _)| at == text)).for_each(|(name, _)| {
+                let (mut place, mut bytes) = (0, 0);
+                let name = CString::new(name.as_str()).unwrap_or_default();
+                if driver.module_global(&mut place, &mut bytes, module, name.as_ptr()).is_ok() {
+                    memory::forget(std::ptr::without_provenance(place), &[Kind::Variable]);
+                }
+            });
+            driver.module_unload(module)
+        })
     }
 }
 

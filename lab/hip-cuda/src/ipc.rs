@@ -5,12 +5,18 @@ use std::ptr;
 
 use hip_sys::types::*;
 
+use crate::blobs;
 use crate::events;
 use crate::memory::{self, Kind};
 use crate::state::{api, enter, get, put, required, started};
 
-/// `hipIpcMemLazyEnablePeerAccess`.
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY: c_uint = 1;
+
+/// `hipIpcMemLazyEnablePeerAccess`: 5.2's headers have 0 for it, later ones 1.
+fn lazy() -> c_uint {
+    u32::from(blobs::major() >= 6)
+}
 
 api! {
     [pfn] fn hipIpcGetMemHandle(handle: *mut hipIpcMemHandle_t, address: *mut c_void) {
@@ -23,7 +29,7 @@ api! {
     }
     [pfn] fn hipIpcOpenMemHandle(place: *mut *mut c_void, handle: hipIpcMemHandle_t, flags: c_uint) {
         required(place)?;
-        if flags != LAZY {
+        if flags != lazy() {
             return Err(hipErrorInvalidValue);
         }
         let mut made = 0;

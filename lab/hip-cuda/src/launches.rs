@@ -81,7 +81,7 @@ impl Launch {
         if !start.is_null() {
             events::record(start, self.stream)?;
         }
-        let driver = started()?.enter(function.device)?;
+        let driver = state::enter_on(self.stream)?;
         let (grid, block) = (self.grid, self.block);
         let shared = c_uint::try_from(self.shared).map_err(|_| hipErrorInvalidValue)?;
         if self.cooperative {

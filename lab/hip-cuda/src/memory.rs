@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Managed,
     /// Of another process.
     Opened,
+    /// A variable of a program or module.
+    Variable,
 }
 
 impl Kind {
@@ -143,7 +145,7 @@ fn free(address: *mut c_void) -> Answer {
             forget(address, &[memory.kind]);
             driver.free(address.addr())
         }
-        Kind::Registered | Kind::Opened => Err(hipErrorInvalidValue),
+        Kind::Registered | Kind::Opened | Kind::Variable => Err(hipErrorInvalidValue),
     }
 }
 

@@ -14,7 +14,7 @@ fn number(kind: Kind) -> u32 {
     let modern = blobs::major() >= 6;
     match kind {
         Kind::Host | Kind::Registered => u32::from(modern),
-        Kind::Device | Kind::Pooled | Kind::Opened => 1 + u32::from(modern),
+        Kind::Device | Kind::Pooled | Kind::Opened | Kind::Variable => 1 + u32::from(modern),
         Kind::Managed if modern => 3,
         // 5.x takes managed memory for host memory, and says so in a field of its own.
         Kind::Managed => 0,

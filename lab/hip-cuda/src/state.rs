@@ -107,6 +107,14 @@ impl Started {
     }
 }
 
+impl Started {
+    /// The same while the thread ends: what it holds may be gone already.
+    pub(crate) fn enter_at_end(&self, device: c_int) -> Answer<&Driver> {
+        self.driver.context_set(self.context(device)?)?;
+        Ok(&self.driver)
+    }
+}
+
 /// The driver, with the thread's device as the current one.
 pub(crate) fn enter() -> Answer<&'static Driver> {
     started()?.enter(DEVICE.get())
@@ -114,7 +122,9 @@ pub(crate) fn enter() -> Answer<&'static Driver> {
 
 /// The driver, with the device of a stream as the current one; checks that there is such a stream.
 pub(crate) fn enter_on(stream: hipStream_t) -> Answer<&'static Driver> {
-    started()?.enter(streams::device_of(stream)?)
+    let driver = started()?.enter(streams::device_of(stream)?)?;
+    streams::used(stream);
+    Ok(driver)
 }
 
 /// The calling thread's device.

@@ -1,8 +1,10 @@
 //! Streams: a table of those that live, and the calls about them. The handles 0, 1 and 2 are the default stream, the
 //! same by its explicit name, and the calling thread's own, in HIP as in CUDA.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use hip_sys::types::*;
@@ -46,7 +48,8 @@ pub(crate) fn device_of(stream: hipStream_t) -> Answer<c_int> {
 
 /// Returns true if the default stream waits for this one and the other way round.
 fn is_blocking(stream: hipStream_t) -> bool {
-    !is_default(stream) && find(stream, |stream| stream.flags == hipStreamDefault).unwrap_or(false)
+    stream == hipStream_t::PER_THREAD
+        || !is_default(stream) && find(stream, |stream| stream.flags == hipStreamDefault).unwrap_or(false)
 }
 
 /// The handle that a function with the suffix `_spt` means.
@@ -67,12 +70,12 @@ fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int, mask: Vec<u32
     driver.stream_create(&mut made, flags, priority)?;
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
     let streams = streams.get_or_insert_default();
-    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     streams.insert(made.as_raw(), Stream { device: state::device(), flags, priority, mask, number });
     put(place, made)
 }
 
-static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 fn destroy(stream: hipStream_t) -> Answer {
     if stream.is_null() {
@@ -92,15 +95,58 @@ fn destroy(stream: hipStream_t) -> Answer {
     Ok(())
 }
 
+/// True while the default stream may have work that nobody has waited for.
+static LEGACY_BUSY: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static ENDING: Ending = const { Ending(Cell::new(false)) };
+}
+
+/// Waits for the work in the thread's own stream when the thread ends, as AMD's runtime does (`~TlsData`, which destroys
+/// the stream). CUDA leaves the work to itself.
+struct Ending(Cell<bool>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // At the end of the process there may be no driver any more.
+        // SAFETY: these functions only read.
+        let is_main = unsafe { libc::gettid() == libc::getpid() };
+        if let (true, false, Ok(started)) = (self.0.get(), is_main, state::started()) {
+            for device in 0..started.devices {
+                let _ = started.enter_at_end(device).and_then(|driver| driver.stream_synchronize(OWN));
+            }
+        }
+    }
+}
+
+/// Notes that there will be work in a stream.
+pub(crate) fn used(stream: hipStream_t) {
+    if stream.is_legacy_default() {
+        LEGACY_BUSY.store(true, Ordering::Release);
+    } else if stream == OWN {
+        let _ = ENDING.try_with(|ending| ending.0.set(true));
+    }
+}
+
+/// Up to 5.x waits for and queries of a blocking stream are about the default stream as well (`hipStreamSynchronize` and
+/// `hipStreamQuery` in hip_stream.cpp).
+fn with_legacy(stream: hipStream_t, ask: impl FnOnce(hipStream_t) -> Answer) -> Answer {
+    if blobs::major() >= 6 || !LEGACY_BUSY.load(Ordering::Acquire) || !is_blocking(stream) || captures::any() {
+        return Ok(());
+    }
+    ask(hipStream_t::NULL)?;
+    LEGACY_BUSY.store(false, Ordering::Release);
+    Ok(())
+}
+
 /// Waits until everything in the stream has completed.
 pub(crate) fn synchronize(stream: hipStream_t) -> Answer {
     let driver = enter_on(stream)?;
     driver.stream_synchronize(stream)?;
-    // Up to 5.x the wait for a blocking stream also waits for the default stream (`hipStreamSynchronize` in hip_stream.cpp).
-    if blobs::major() < 6 && is_blocking(stream) && !captures::any() {
-        driver.stream_synchronize(hipStream_t::NULL)?;
+    if stream.is_legacy_default() {
+        LEGACY_BUSY.store(false, Ordering::Release);
     }
-    Ok(())
+    with_legacy(stream, |legacy| driver.stream_synchronize(legacy))
 }
 
 /// The default stream, in which calls without a stream do their work.
@@ -115,11 +161,13 @@ pub(crate) const OWN: hipStream_t = hipStream_t::PER_THREAD;
 pub(crate) fn now(stream: hipStream_t, work: impl FnOnce() -> Answer) -> Answer {
     captures::refuse_implicit()?;
     work()?;
-    enter_on(stream)?.stream_synchronize(stream)
+    synchronize(stream)
 }
 
 fn query(stream: hipStream_t) -> Answer {
-    enter_on(stream)?.stream_query(stream)
+    let driver = enter_on(stream)?;
+    driver.stream_query(stream)?;
+    with_legacy(stream, |legacy| driver.stream_query(legacy))
 }
 
 fn flags(stream: hipStream_t, place: *mut c_uint) -> Answer {
@@ -215,9 +263,13 @@ api! {
         enter_on(stream).map(drop)
     }
     [pfn] fn hipDeviceSynchronize() {
-        enter()?.context_synchronize()
+        enter()?.context_synchronize()?;
+        LEGACY_BUSY.store(false, Ordering::Release);
+        Ok(())
     }
     [pfn] fn hipCtxSynchronize() {
-        enter()?.context_synchronize()
+        enter()?.context_synchronize()?;
+        LEGACY_BUSY.store(false, Ordering::Release);
+        Ok(())
     }
 }

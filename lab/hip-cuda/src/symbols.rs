@@ -38,12 +38,12 @@ struct Part {
 
 fn to(part_of: Part, from: *const c_void, stream: hipStream_t) -> Answer {
     let Part { symbol, bytes, offset, kind } = part_of;
-    copy(part(symbol, bytes, offset, kind, hipMemcpyHostToDevice)?, from, bytes, stream)
+    copy(part(symbol, bytes, offset, kind, hipMemcpyHostToDevice)?, from, bytes, kind, stream)
 }
 
 fn from(part_of: Part, to: *mut c_void, stream: hipStream_t) -> Answer {
     let Part { symbol, bytes, offset, kind } = part_of;
-    copy(to, part(symbol, bytes, offset, kind, hipMemcpyDeviceToHost)?, bytes, stream)
+    copy(to, part(symbol, bytes, offset, kind, hipMemcpyDeviceToHost)?, bytes, kind, stream)
 }
 
 /// `hipFuncAttributes` of hip_runtime_api.h.
