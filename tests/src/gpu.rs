@@ -259,9 +259,6 @@ impl Run {
                 _ => {}
             }
         }
-        if self.name.is_some() {
-            all.push(("CUDA_CPU_SHARED".to_owned(), "1".to_owned()));
-        }
         all
     }
 

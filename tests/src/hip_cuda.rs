@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::conformance::{self, MODES, Mode, Verdict, is_usual};
 use crate::program::{Kind, Program};
-use crate::runtime::{Installed, Runtime, hip_major};
+use crate::runtime::{Installed, Runtime, Sanitized, hip_major};
 use crate::{Gpu, product, workspace};
 
 pub use omitted::{OMITTED, Omitted};
@@ -22,6 +22,8 @@ pub struct HipCuda {
     folder: PathBuf,
     /// The driver's file.
     driver: PathBuf,
+    /// The library that programs are linked with, to look for races.
+    sanitized: Option<Sanitized>,
 }
 
 impl HipCuda {
@@ -39,13 +41,21 @@ impl HipCuda {
             Some(driver) => driver.into(),
             None => product("libcuda_cpu.so")?,
         };
-        Ok(HipCuda { folder, driver })
+        Ok(HipCuda { folder, driver, sanitized: None })
+    }
+
+    /// The same with programs that are linked with a library made for ThreadSanitizer.
+    pub fn sanitized(self, sanitized: &Sanitized) -> HipCuda {
+        HipCuda { sanitized: Some(sanitized.clone()), ..self }
     }
 }
 
 impl Runtime for HipCuda {
     fn build(&self, program: &Program) -> Result<PathBuf, String> {
-        Installed.build(program)
+        match &self.sanitized {
+            Some(sanitized) => sanitized.build(program),
+            None => Installed.build(program),
+        }
     }
 
     fn fat(&self, _compressed: bool) -> Option<&dyn Runtime> {

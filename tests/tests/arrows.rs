@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xcli", &["policies", "hal-kfd", "host", "protocol", "interception", "manual"]),
     ("cuda-cpu", &[]),
     ("gpu-sim", &["hip-sys", "manual"]),
+    ("hip-cuda", &["hip-sys"]),
     ("xbench", &["policies", "protocol", "hip-sys", "manual"]),
     ("tests", &[]),
 ];

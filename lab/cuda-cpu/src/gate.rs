@@ -179,6 +179,11 @@ pub fn initialise() -> Answer {
     Ok(())
 }
 
+/// Returns true in a child of a process that had initialised the library.
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
 /// For functions that need no context.
 ///
 /// # Errors

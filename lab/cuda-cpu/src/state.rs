@@ -247,6 +247,10 @@ pub struct Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
+        // In a forked child the lock may stay locked for ever, and the streams are the parent's.
+        if crate::gate::is_forked() {
+            return;
+        }
         // Its default streams end with it.
         let mut state = STATE.lock();
         let own: Vec<Handle> = state

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hip_sys::types::*;
 
+use crate::driver::Driver;
 use crate::errors::Answer;
 use crate::graphs;
 use crate::state::{api, enter, enter_on, get, put, required};
@@ -52,6 +53,15 @@ fn status(stream: hipStream_t) -> Answer<u32> {
     let mut status = 0;
     enter_on(stream)?.is_capturing(stream, &mut status)?;
     Ok(status)
+}
+
+/// Makes a call in the relaxed mode, in which captures do not concern it.
+pub(crate) fn relaxed(driver: &Driver, call: impl FnOnce() -> Answer) -> Answer {
+    let mut mode = hipStreamCaptureModeRelaxed.0;
+    driver.capture_mode(&mut mode)?;
+    let result = call();
+    driver.capture_mode(&mut mode)?;
+    result
 }
 
 /// Ends all captures as invalid, by a call that CUDA refuses beside them.

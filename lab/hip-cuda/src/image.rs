@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hip_sys::types::*;
 
-use crate::blobs;
+use crate::{blobs, captures};
 use crate::driver::{DevicePointer, Opaque};
 use crate::errors::Answer;
 use crate::memory::{self, Kind};
@@ -76,12 +76,10 @@ impl Image {
         }
         let driver = started()?.enter(device)?;
         // Loading is no part of what a program does beside a capture.
-        let mut mode = hipStreamCaptureModeRelaxed.0;
-        driver.capture_mode(&mut mode)?;
         let mut module = Opaque::NULL;
-        let loaded = driver.module_load(&mut module, index().texts[text].as_ptr().cast::<c_void>());
-        driver.capture_mode(&mut mode)?;
-        loaded?;
+        captures::relaxed(driver, || {
+            driver.module_load(&mut module, index().texts[text].as_ptr().cast::<c_void>())
+        })?;
         parts.insert((device, text), module);
         Ok(module)
     }

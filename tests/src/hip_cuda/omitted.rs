@@ -40,10 +40,6 @@ pub const OMITTED: &[Omitted] = &[
         reason: "starts itself without the variables by which hip-cuda finds its driver",
     },
     Omitted {
-        programs: &["life_limits"],
-        reason: "limits the size of files, and the stand-in's device memory is one",
-    },
-    Omitted {
         programs: &["query_behind_whole"],
         reason: "queries, inside a callback, the callback's own stream, which CUDA takes for busy and AMD for idle",
     },
