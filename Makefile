@@ -1,7 +1,7 @@
 # Every target is one task of a user or developer. `make help` lists them.
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
+.PHONY: help deps build test models conformance random-programs random-programs-broken test-rocm test-hip-cuda test-hip-cuda-races test-clients test-operations test-field test-old-kernel test-races fuzz lint fmt docs book \
 	check-exports demo demo-faults kfd-faults kfd-soak soak bench bench-gpu bench-corun bench-pairs bench-ipc bench-launch-path bench-policies bench-preempt bench-sim \
 	example-manual example-gpreempt install uninstall dist test-dist test-service wheel test-python soak-python clean
 
@@ -58,6 +58,13 @@ test-old-kernel: deps ## Run tests as on Linux 4.18 (docs/old-kernels.md); last 
 test-operations: deps ## Run the server for all users as an operator does, with Prometheus and an older library; "N passed, N failed"
 	cargo build --workspace --all-targets
 	@scripts/test-operations $(ARGS)
+
+# `make test-hip-cuda ARGS="events --mode defer"`: a part of the programs and modes. ARGS=--against-amd: the answers beside AMD's.
+test-hip-cuda: deps ## Compare the test programs on hip-cuda over a CUDA driver on the CPU (docs/hip-cuda.md); "N passed, N failed"
+	@scripts/test-hip-cuda $(ARGS)
+
+test-hip-cuda-races: deps ## Run ThreadSanitizer on the library on hip-cuda (docs/hip-cuda.md); last line "N passed, N failed"
+	@scripts/test-races --hip-cuda $(ARGS)
 
 test-clients: deps ## Run Triton, CuPy, JAX, llama.cpp and others natively and under xcli run on HIP 7.2 and 6.4, 15 GB under ~/.cache
 	@scripts/test-clients $(ARGS)

@@ -62,6 +62,7 @@ impl Gpu {
         let directions = &program.directions;
         let mut run = Run { command: Some(runtime.build(program)?), ..Run::new(&program.name) };
         run.enter = runtime.enter();
+        run.bare = runtime.without_simulation();
         for name in &directions.loads {
             run.args.push(runtime.build(&Program::find(name)?)?.display().to_string());
         }
@@ -113,6 +114,8 @@ pub struct Run {
     pub(crate) program: String,
     pub(crate) command: Option<PathBuf>,
     pub(crate) enter: Vec<PathBuf>,
+    /// Variables of a run without `gpu-sim`.
+    pub(crate) bare: Option<Vec<(String, String)>>,
     pub(crate) name: Option<String>,
     pub(crate) nested: bool,
     pub(crate) loud: bool,
@@ -131,6 +134,7 @@ impl Run {
             program: program.to_owned(),
             command: None,
             enter: Vec::new(),
+            bare: None,
             name: None,
             nested: false,
             loud: false,
@@ -209,32 +213,14 @@ impl Run {
             Some(command) => command.clone(),
             None => program(&self.program).unwrap_or_else(|reason| panic!("{reason}")),
         };
-        let mut command = vec![product("gpu-sim").unwrap_or_else(|reason| panic!("{reason}")), "run".into()];
-        if !self.loud {
-            command.push("--quiet".into());
-        }
-        if let Some(name) = &self.name {
-            command.extend(["--name".into(), name.into()]);
-        }
-        if !self.sim.iter().any(|option| option == "--arch") {
-            command.extend(["--arch".into(), arch().into()]);
-        }
-        command.extend(self.sim.iter().map(PathBuf::from));
         let scratch = tempfile::tempdir().expect("a folder for the statistics");
         let stats = self.stats.then(|| scratch.path().join("stats.json"));
-        if let Some(stats) = &stats {
-            command.extend(["--stats".into(), stats.clone()]);
-        }
-        command.push("--".into());
-        if self.nested {
-            command.extend([command[0].clone(), "run".into()]);
-            if !self.loud {
-                command.push("--quiet".into());
-            }
-            command.push("--".into());
-        }
+        let (mut command, mut env) = match &self.bare {
+            None => (self.simulation(stats.as_deref()), Vec::new()),
+            Some(variables) => (bare(self.limit), self.device_variables(variables)),
+        };
         // Through env(1), so that the preload meets the program and not gpu-sim.
-        let mut env = self.env.clone();
+        env.extend(self.env.iter().cloned());
         let mut label = self.program.clone();
         if let Mode::Shimmed { env: shim } = &self.mode {
             let library = product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
@@ -260,8 +246,57 @@ impl Run {
         running
     }
 
+    /// The variables of a run without `gpu-sim`: how many devices there are, with how much memory, as `lab/cuda-cpu` takes it.
+    fn device_variables(&self, variables: &[(String, String)]) -> Vec<(String, String)> {
+        let mut all = variables.to_vec();
+        for pair in self.sim.chunks(2) {
+            match pair {
+                [option, value] if option == "--gpus" => all.push(("CUDA_CPU_DEVICES".to_owned(), value.clone())),
+                [option, value] if option == "--vram" => {
+                    let bytes = value.parse::<u64>().map_or(0, |gib| gib << 30);
+                    all.push(("CUDA_CPU_MEMORY".to_owned(), bytes.to_string()));
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// The words that start `gpu-sim`, in front of the program's.
+    fn simulation(&self, stats: Option<&Path>) -> Vec<PathBuf> {
+        let mut command = vec![product("gpu-sim").unwrap_or_else(|reason| panic!("{reason}")), "run".into()];
+        if !self.loud {
+            command.push("--quiet".into());
+        }
+        if let Some(name) = &self.name {
+            command.extend(["--name".into(), name.into()]);
+        }
+        if !self.sim.iter().any(|option| option == "--arch") {
+            command.extend(["--arch".into(), arch().into()]);
+        }
+        command.extend(self.sim.iter().map(PathBuf::from));
+        if let Some(stats) = stats {
+            command.extend(["--stats".into(), stats.to_owned()]);
+        }
+        command.push("--".into());
+        if self.nested {
+            command.extend([command[0].clone(), "run".into()]);
+            if !self.loud {
+                command.push("--quiet".into());
+            }
+            command.push("--".into());
+        }
+        command
+    }
+
     /// Starts the program with an empty input and waits for its end.
     pub fn finish(self) -> Finished {
         self.start().finish()
     }
+}
+
+/// The words in front of a program that runs without `gpu-sim`: a parent, as `gpu-sim` is one, that reports signals as it does.
+fn bare(limit: Duration) -> Vec<PathBuf> {
+    let longer = limit + Duration::from_secs(60);
+    vec!["timeout".into(), longer.as_secs().to_string().into()]
 }

@@ -19,6 +19,7 @@ mod daemon;
 mod dice;
 pub mod faults;
 mod gpu;
+pub mod hip_cuda;
 pub mod kernel;
 pub mod kfd_faults;
 mod plain_client;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::conformance::{self, MODES, as_directed, finish};
 use crate::program::Program;
 use crate::random::{self, Library, Plan, Tools};
-use crate::{Gpu, Mode, Sanitized, slots, workspace};
+use crate::{Gpu, Mode, Runtime, Sanitized, slots, workspace};
 
 /// Programs in one process: few, because now and then the runtime ends one (docs/random-programs.md).
 const BATCH: u64 = 25;
@@ -147,9 +147,9 @@ pub fn watch_random(
     Ok(outcome)
 }
 
-/// These programs of `tests/programs` in the modes of conformance.
+/// These programs of `tests/programs` in the modes of conformance, on a runtime that links them with the sanitized library.
 pub fn watch_programs(
-    sanitized: &Sanitized,
+    runtime: &dyn Runtime,
     names: &[String],
     mut say: impl FnMut(&str),
 ) -> Result<Outcome, String> {
@@ -157,7 +157,7 @@ pub fn watch_programs(
     for name in names {
         let program = Program::find(name)?;
         for mode in MODES.iter().filter(|mode| PROGRAM_MODES.contains(&mode.name)) {
-            match watch_program(sanitized, &program, mode)? {
+            match watch_program(runtime, &program, mode)? {
                 None => outcome.passed += 1,
                 Some(problem) => {
                     outcome.failed += 1;
@@ -171,13 +171,13 @@ pub fn watch_programs(
 }
 
 fn watch_program(
-    sanitized: &Sanitized,
+    runtime: &dyn Runtime,
     program: &Program,
     mode: &conformance::Mode,
 ) -> Result<Option<String>, String> {
     let folder = tempfile::tempdir().map_err(|error| format!("no folder for reports: {error}"))?;
     let gpu = Gpu::take();
-    let mut run = gpu.directed(program, sanitized)?.env("TSAN_OPTIONS", &options(folder.path()));
+    let mut run = gpu.directed(program, runtime)?.env("TSAN_OPTIONS", &options(folder.path()));
     let log: PathBuf = folder.path().join("log");
     if let Mode::Shimmed { env } = mode.with_log(&log) {
         for (name, value) in &env {

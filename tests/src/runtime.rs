@@ -32,6 +32,11 @@ pub trait Runtime: Debug + Sync {
 
     /// The words before a command (a chroot, say) that is to meet this runtime.
     fn enter(&self) -> Vec<PathBuf>;
+
+    /// Variables for programs that run without `gpu-sim`, on another device; none if they run on a simulated GPU.
+    fn without_simulation(&self) -> Option<Vec<(String, String)>> {
+        None
+    }
 }
 
 /// The runtime that is installed on this machine.

@@ -25,7 +25,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("xserver", &["policies", "hal-kfd", "host", "protocol", "hip-sys", "manual"]),
     ("xcli", &["policies", "hal-kfd", "host", "protocol", "interception", "manual"]),
+    ("cuda-cpu", &[]),
     ("gpu-sim", &["hip-sys", "manual"]),
+    ("hip-cuda", &["hip-sys"]),
     ("xbench", &["policies", "protocol", "hip-sys", "manual"]),
     ("tests", &[]),
 ];

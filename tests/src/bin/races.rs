@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use tests::hip_cuda::HipCuda;
 use tests::{Sanitized, races};
 
-const USAGE: &str = "usage: races --library FILE --sanitizer FILE [--count N] [--seed FIRST] [PROGRAM...]
+const USAGE: &str = "usage: races --library FILE --sanitizer FILE [--count N] [--seed FIRST] [--hip-cuda] [PROGRAM...]
 LIBRARY is a libshimhip.so for ThreadSanitizer with the feature broken-order, SANITIZER its compiler's runtime of
-ThreadSanitizer. N random programs in each mode, and these programs of tests/programs; scripts/test-races makes the rest.";
+ThreadSanitizer. N random programs in each mode, and these programs of tests/programs; scripts/test-races makes the rest.
+With --hip-cuda only the programs, on hip-cuda instead of the simulated GPU.";
 
 /// The options of the command line.
 #[derive(Debug)]
@@ -16,11 +18,17 @@ struct Options {
     count: u64,
     first: u64,
     programs: Vec<String>,
+    hip_cuda: bool,
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let (mut library, mut sanitizer, mut count, mut first, mut programs) = (None, None, 150, 1, Vec::new());
+    let mut hip_cuda = false;
     while let Some(name) = arguments.next() {
+        if name == "--hip-cuda" {
+            hip_cuda = true;
+            continue;
+        }
         if !name.starts_with("--") {
             programs.push(name);
             continue;
@@ -39,7 +47,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         programs = races::PROGRAMS.iter().map(|name| (*name).to_owned()).collect();
     }
     let sanitized = Sanitized { library: library.ok_or(USAGE)?, sanitizer: sanitizer.ok_or(USAGE)? };
-    Ok(Options { sanitized, count, first, programs })
+    Ok(Options { sanitized, count, first, programs, hip_cuda })
 }
 
 fn watch(options: &Options) -> Result<bool, String> {
@@ -48,6 +56,12 @@ fn watch(options: &Options) -> Result<bool, String> {
         return Err("a race that was planted was not found: nothing would be".to_owned());
     }
     say("the planted race was found");
+    if options.hip_cuda {
+        let runtime = HipCuda::find()?.sanitized(&options.sanitized);
+        let programs = races::watch_programs(&runtime, &options.programs, say)?;
+        println!("{} passed, {} failed", programs.passed, programs.failed);
+        return Ok(programs.failed == 0);
+    }
     let random = races::watch_random(&options.sanitized, options.first, options.count, say)?;
     let programs = races::watch_programs(&options.sanitized, &options.programs, say)?;
     // In three modes: not more than every sixth.

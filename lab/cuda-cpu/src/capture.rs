@@ -1,0 +1,330 @@
+//! Captures: commands that become nodes of a graph, what a capture forbids, and what ends it.
+//!
+//! Source: CUDA Driver API, "Stream management" (`cuStreamBeginCapture_v2`, `cuThreadExchangeStreamCaptureMode`), and
+//! CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture".
+
+use crate::abi::{
+    Answer, CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_MERGE, CAPTURE_UNJOINED,
+    CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, CAPTURE_WRONG_THREAD, CAPTURED_EVENT, CUresult, Handle,
+    ILLEGAL_STATE, INVALID_VALUE,
+};
+use crate::engine;
+use crate::gate::Call;
+use crate::graph::{Graph, Kind, Node};
+use crate::state::{Capture, State, thread};
+use crate::work::Work;
+
+/// The mode in which a capture, or a thread, forbids nothing.
+const RELAXED: u32 = 2;
+/// The mode in which a capture forbids unsafe calls to all threads, and in which a thread heeds that.
+const GLOBAL: u32 = 0;
+
+/// Marks a capture as one that gives no graph, and returns the error that says why.
+fn invalidate(state: &mut State, capture: u64, error: CUresult) -> CUresult {
+    if let Some(capture) = state.captures.get_mut(&capture) {
+        capture.invalid = true;
+    }
+    error
+}
+
+/// Adds a node to a graph.
+///
+/// # Errors
+/// `INVALID_VALUE`: there is no such graph, or `after` are not nodes of it.
+pub fn add_node(
+    state: &mut State,
+    graph: Handle,
+    kind: Kind,
+    work: Work,
+    after: &[Handle],
+) -> Answer<Handle> {
+    state.graphs.get(&graph).ok_or(INVALID_VALUE)?.known(after)?;
+    let handle = state.handle();
+    state.nodes.insert(handle, graph);
+    let node = Node { kind, work, after: after.to_vec(), origin: 0 };
+    state.graphs.get_mut(&graph).ok_or(INVALID_VALUE)?.nodes.insert(handle, node);
+    Ok(handle)
+}
+
+impl Call {
+    /// For calls that may be unsafe while somebody captures (CUDA's word): they allocate, free or synchronize.
+    ///
+    /// # Errors
+    /// `CAPTURE_UNSUPPORTED`: a capture of this thread, or one in global mode, forbids it. It is invalid from now on.
+    pub fn may_disturb(&mut self) -> Answer {
+        let (own, mode) = thread(|own| (own.number, own.mode)).unwrap_or((0, GLOBAL));
+        let forbids = |capture: &Capture| {
+            mode != RELAXED
+                && ((capture.thread == own && capture.mode != RELAXED)
+                    || (mode == GLOBAL && capture.mode == GLOBAL))
+        };
+        let mut forbidden = false;
+        for capture in self.state.captures.values_mut().filter(|capture| forbids(capture)) {
+            capture.invalid = true;
+            forbidden = true;
+        }
+        if forbidden { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    /// For calls that wait for a stream or ask about it.
+    ///
+    /// # Errors
+    /// `CAPTURE_UNSUPPORTED`: it captures. `CAPTURE_IMPLICIT`: it is the legacy stream, and a blocking one captures.
+    pub fn not_capturing(&mut self, stream: Handle) -> Answer {
+        if let Some((capture, _)) = &self.state.streams[&stream].capture {
+            let capture = *capture;
+            return Err(invalidate(&mut self.state, capture, CAPTURE_UNSUPPORTED));
+        }
+        self.heed_implicit(stream)
+    }
+
+    /// For calls that wait for a whole context.
+    ///
+    /// # Errors
+    /// `CAPTURE_UNSUPPORTED`: one of its streams captures.
+    pub fn nothing_captures(&mut self) -> Answer {
+        let context = self.context;
+        let mut found = false;
+        for capture in self.state.captures.values_mut().filter(|capture| capture.context == context) {
+            capture.invalid = true;
+            found = true;
+        }
+        if found { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
+    }
+
+    /// Work on the legacy stream would be ordered with a blocking stream that captures.
+    fn heed_implicit(&mut self, stream: Handle) -> Answer {
+        if !self.state.streams[&stream].legacy {
+            return Ok(());
+        }
+        let blocking: Vec<u64> = self
+            .state
+            .blocking(self.context)
+            .filter_map(|stream| stream.capture.as_ref().map(|(capture, _)| *capture))
+            .collect();
+        for capture in &blocking {
+            invalidate(&mut self.state, *capture, CAPTURE_IMPLICIT);
+        }
+        if blocking.is_empty() { Ok(()) } else { Err(CAPTURE_IMPLICIT) }
+    }
+
+    /// Gives a command to a stream, or makes it a node if the stream captures. Returns the command's number, or `None`
+    /// for a node.
+    ///
+    /// # Errors
+    /// Those of the stream's handle and of captures.
+    pub fn enqueue(
+        &mut self,
+        argument: Handle,
+        work: Work,
+        kind: impl FnOnce() -> Kind,
+    ) -> Answer<Option<u64>> {
+        self.enqueue_behind(argument, work, &[], kind)
+    }
+
+    /// The same behind other commands, which a node does not wait for.
+    ///
+    /// # Errors
+    /// As [`Call::enqueue`].
+    pub fn enqueue_behind(
+        &mut self,
+        argument: Handle,
+        work: Work,
+        after: &[u64],
+        kind: impl FnOnce() -> Kind,
+    ) -> Answer<Option<u64>> {
+        let stream = self.stream(argument)?;
+        self.heed_implicit(stream)?;
+        if self.capture_of(stream)?.is_some() {
+            self.add_captured(stream, kind(), work)?;
+            return Ok(None);
+        }
+        engine::submit(&mut self.state, stream, work, after).map(Some)
+    }
+
+    /// Adds a node behind what a capturing stream has, and returns it.
+    ///
+    /// # Errors
+    /// `ILLEGAL_STATE`: the stream does not capture.
+    pub fn add_captured(&mut self, stream: Handle, kind: Kind, work: Work) -> Answer<Handle> {
+        let (capture, tail) = self.state.streams[&stream].capture.clone().ok_or(ILLEGAL_STATE)?;
+        let graph = self.state.captures.get(&capture).ok_or(ILLEGAL_STATE)?.graph;
+        let node = add_node(&mut self.state, graph, kind, work, &tail)?;
+        if let Some(stream) = self.state.streams.get_mut(&stream) {
+            stream.capture = Some((capture, vec![node]));
+        }
+        Ok(node)
+    }
+
+    /// The capture that a stream takes part in, and its nodes there.
+    ///
+    /// # Errors
+    /// `CAPTURE_INVALIDATED`.
+    pub fn capture_of(&self, stream: Handle) -> Answer<Option<(u64, Vec<Handle>)>> {
+        let Some((capture, tail)) = &self.state.streams[&stream].capture else { return Ok(None) };
+        match self.state.captures.get(capture) {
+            Some(known) if known.invalid => Err(CAPTURE_INVALIDATED),
+            _ => Ok(Some((*capture, tail.clone()))),
+        }
+    }
+
+    /// Begins a capture, into a new graph or into `graph` behind its nodes `after`.
+    ///
+    /// # Errors
+    /// `CAPTURE_UNSUPPORTED` for the legacy stream, `ILLEGAL_STATE` for one that captures, `INVALID_VALUE` for a mode
+    /// that is none.
+    pub fn begin(&mut self, argument: Handle, mode: u32, into: Option<(Handle, Vec<Handle>)>) -> Answer {
+        let stream = self.stream(argument)?;
+        if mode > RELAXED {
+            return Err(INVALID_VALUE);
+        }
+        if self.state.streams[&stream].legacy {
+            return Err(CAPTURE_UNSUPPORTED);
+        }
+        if self.state.streams[&stream].capture.is_some() {
+            return Err(ILLEGAL_STATE);
+        }
+        let (graph, tail) = match into {
+            Some((graph, after)) => {
+                self.state.graphs.get(&graph).ok_or(INVALID_VALUE)?.known(&after)?;
+                (graph, after)
+            }
+            None => {
+                let graph = self.state.handle();
+                self.state.graphs.insert(graph, Graph { inner: true, ..Graph::default() });
+                (graph, Vec::new())
+            }
+        };
+        let thread = thread(|own| own.number).unwrap_or(0);
+        let (number, context) = (self.state.number(), self.context);
+        let capture =
+            Capture { graph, context, mode, origin: stream, thread, invalid: false, released: Vec::new() };
+        self.state.captures.insert(number, capture);
+        if let Some(stream) = self.state.streams.get_mut(&stream) {
+            stream.capture = Some((number, tail));
+        }
+        Ok(())
+    }
+
+    /// Ends a capture and returns its graph.
+    ///
+    /// # Errors
+    /// `ILLEGAL_STATE`: the stream does not capture. `CAPTURE_UNMATCHED`: another one began. `CAPTURE_WRONG_THREAD`.
+    /// `CAPTURE_UNJOINED` and `CAPTURE_INVALIDATED`: there is no graph, and the capture has ended.
+    pub fn end(&mut self, argument: Handle) -> Answer<Handle> {
+        let stream = self.stream(argument)?;
+        let (number, tail) = self.state.streams[&stream].capture.clone().ok_or(ILLEGAL_STATE)?;
+        let capture = self.state.captures.get(&number).ok_or(ILLEGAL_STATE)?;
+        if capture.origin != stream {
+            return Err(CAPTURE_UNMATCHED);
+        }
+        if capture.mode != RELAXED && Some(capture.thread) != thread(|own| own.number) {
+            return Err(CAPTURE_WRONG_THREAD);
+        }
+        let graph = capture.graph;
+        let leaves = self.state.graphs.get(&graph).map(Graph::leaves).unwrap_or_default();
+        let joined = leaves.iter().all(|leaf| tail.contains(leaf) || capture.released.contains(leaf));
+        let invalid = capture.invalid;
+        forget(&mut self.state, number);
+        if invalid || !joined {
+            drop_graph(&mut self.state, graph);
+            return Err(if invalid { CAPTURE_INVALIDATED } else { CAPTURE_UNJOINED });
+        }
+        if let Some(graph) = self.state.graphs.get_mut(&graph) {
+            graph.inner = false;
+        }
+        Ok(graph)
+    }
+
+    /// `cuStreamWaitEvent`.
+    ///
+    /// # Errors
+    /// Those of handles, and of dependencies that would cross the border of a capture.
+    pub fn wait_event(&mut self, argument: Handle, event: Handle, external: bool) -> Answer {
+        let stream = self.stream(argument)?;
+        let known = self.state.events.get(&event).ok_or(crate::abi::INVALID_HANDLE)?;
+        let (captured, record, shared) = (known.captured.clone(), known.record.clone(), known.shared.clone());
+        let own = self.state.streams[&stream].capture.clone();
+        if external {
+            if own.is_none() {
+                return Err(INVALID_VALUE);
+            }
+            self.capture_of(stream)?;
+            return self.add_captured(stream, Kind::EventWait(event), Work::Nothing).map(|_| ());
+        }
+        if let Some((capture, nodes)) = captured {
+            let Some(of) = self.state.captures.get(&capture) else { return Err(CAPTURED_EVENT) };
+            if of.invalid {
+                return Err(CAPTURE_INVALIDATED);
+            }
+            self.heed_implicit(stream)?;
+            let tail = match own {
+                None => nodes,
+                Some((same, mut tail)) if same == capture => {
+                    tail.extend(
+                        nodes.iter().filter(|node| !tail.contains(node)).copied().collect::<Vec<_>>(),
+                    );
+                    tail
+                }
+                Some((other, _)) => {
+                    invalidate(&mut self.state, other, CAPTURE_MERGE);
+                    return Err(invalidate(&mut self.state, capture, CAPTURE_MERGE));
+                }
+            };
+            if let Some(stream) = self.state.streams.get_mut(&stream) {
+                stream.capture = Some((capture, tail));
+            }
+            return Ok(());
+        }
+        if let Some((capture, _)) = own {
+            self.capture_of(stream)?;
+            return match (&record, &shared) {
+                // It was never recorded: there is nothing to wait for.
+                (None, None) => Ok(()),
+                _ => Err(invalidate(&mut self.state, capture, CAPTURE_ISOLATION)),
+            };
+        }
+        self.heed_implicit(stream)?;
+        let work = match shared {
+            Some((page, _)) => Work::Await(page.clone(), page.latest()),
+            None => Work::Nothing,
+        };
+        let after: Vec<u64> = record.iter().map(|(command, _)| *command).collect();
+        engine::submit(&mut self.state, stream, work, &after).map(|_| ())
+    }
+}
+
+/// Ends a capture: its streams capture no more.
+pub fn forget(state: &mut State, capture: u64) {
+    state.captures.remove(&capture);
+    for stream in state.streams.values_mut() {
+        if stream.capture.as_ref().is_some_and(|(of, _)| *of == capture) {
+            stream.capture = None;
+        }
+    }
+}
+
+/// A stream that takes part in a capture is destroyed.
+pub fn stream_ends(state: &mut State, stream: Handle) {
+    let Some((capture, _)) = state.streams.get_mut(&stream).and_then(|stream| stream.capture.take()) else {
+        return;
+    };
+    invalidate(state, capture, CAPTURE_INVALIDATED);
+    if let Some(graph) =
+        state.captures.get(&capture).filter(|known| known.origin == stream).map(|known| known.graph)
+    {
+        forget(state, capture);
+        drop_graph(state, graph);
+    }
+}
+
+/// Removes a graph with its nodes and the graphs inside.
+pub fn drop_graph(state: &mut State, graph: Handle) {
+    let Some(graph) = state.graphs.remove(&graph) else { return };
+    for (handle, node) in graph.nodes {
+        state.nodes.remove(&handle);
+        if let Kind::Child(inner) = node.kind {
+            drop_graph(state, inner);
+        }
+    }
+}

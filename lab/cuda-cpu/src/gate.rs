@@ -1,0 +1,258 @@
+//! What every function does first: is the library initialised, may this thread call, and is its context alive? And the
+//! types of arguments that come from the program.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::abi::{
+    Answer, CONTEXT_IS_DESTROYED, CUresult, Handle, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE,
+    NOT_INITIALIZED, NOT_PERMITTED, STREAM_LEGACY, STREAM_PER_THREAD,
+};
+use crate::engine::Held;
+use crate::host;
+use crate::state::{STATE, thread};
+use crate::work;
+
+static INITIALISED: AtomicBool = AtomicBool::new(false);
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Turns what a function's body returns into the driver's error. The body is a closure so that `?` ends it.
+pub fn answer(body: impl FnOnce() -> Answer) -> CUresult {
+    match body() {
+        Ok(()) => 0,
+        Err(error) => error,
+    }
+}
+
+/// Declares functions of the driver's C interface. Their pointers are [`Out`], [`In`] and [`Text`], which the program
+/// fills as NVIDIA's documentation asks it to.
+#[macro_export]
+macro_rules! api {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+        $(#[$meta])*
+        // SAFETY: the name is one of the CUDA driver's interface, which this library is there to define.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
+            $crate::gate::answer(|| $body)
+        }
+    )*};
+}
+
+/// An argument that points to where a result goes, as the program's call gives it.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Out<T>(*mut T);
+
+impl<T> Clone for Out<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Out<T> {}
+
+impl<T> Out<T> {
+    /// Stores a result.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: the program gave no place.
+    pub fn set(self, value: T) -> Answer {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: only the program's calls make values of this type, and NVIDIA's interface says that the pointer is
+        // valid for a write of this type.
+        unsafe { self.0.write_unaligned(value) };
+        Ok(())
+    }
+
+    /// Stores a result if the program wants it.
+    pub fn offer(self, value: T) {
+        // No place is an answer, too.
+        let _ = self.set(value);
+    }
+
+    /// True if the program gave no place.
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+
+    /// The `index`th place of an array.
+    pub fn at(self, index: usize) -> Out<T> {
+        if self.0.is_null() { self } else { Out(self.0.wrapping_add(index)) }
+    }
+
+    /// The same place for another type.
+    pub fn cast<U>(self) -> Out<U> {
+        Out(self.0.cast())
+    }
+}
+
+impl<T: Copy> Out<T> {
+    /// Reads what the program has put there.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: there is no place.
+    pub fn get(self) -> Answer<T> {
+        In(self.0).get()
+    }
+}
+
+/// An argument that points to something that the function reads.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct In<T>(*const T);
+
+impl<T: Copy> In<T> {
+    /// An address that the program stored in a structure.
+    pub fn from_address(address: usize) -> In<T> {
+        In(address as *const T)
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: the program gave no address, or one that is not mapped.
+    pub fn get(self) -> Answer<T> {
+        if self.0.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: only the program's calls make values of this type, and NVIDIA's interface says that the pointer is
+        // valid for a read of this type, which any bytes are one of.
+        Ok(unsafe { self.0.read_unaligned() })
+    }
+
+    /// Reads `count` of them.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: there is no address, though there shall be some.
+    pub fn all(self, count: usize) -> Answer<Vec<T>> {
+        if count > isize::MAX as usize / size_of::<T>().max(1) {
+            return Err(INVALID_VALUE);
+        }
+        (0..count)
+            .map(
+                |index| {
+                    if self.0.is_null() { Err(INVALID_VALUE) } else { In(self.0.wrapping_add(index)).get() }
+                },
+            )
+            .collect()
+    }
+
+    /// Where it points.
+    pub fn address(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A C string.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug)]
+pub struct Text(usize);
+
+impl Text {
+    /// What it says.
+    ///
+    /// # Errors
+    /// `INVALID_VALUE`: there is none, it does not end, or it is not UTF-8.
+    pub fn text(self) -> Answer<String> {
+        String::from_utf8(host::text(self.0, 1 << 16)?).map_err(|_| INVALID_VALUE)
+    }
+}
+
+/// `cuInit`.
+///
+/// # Errors
+/// `NOT_INITIALIZED`: this process was forked from one that had initialised the library.
+pub fn initialise() -> Answer {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(NOT_INITIALIZED);
+    }
+    if work::in_host_function() {
+        return Err(NOT_PERMITTED);
+    }
+    extern "C" fn in_child() {
+        FORKED.store(true, Ordering::Relaxed);
+    }
+    if !INITIALISED.swap(true, Ordering::AcqRel) {
+        // SAFETY: the handler only stores a flag, and stays where it is because this library is never unmapped.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+    Ok(())
+}
+
+/// Returns true in a child of a process that had initialised the library.
+pub fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// For functions that need no context.
+///
+/// # Errors
+/// `NOT_INITIALIZED`, also in a forked child; `NOT_PERMITTED` inside a host function.
+pub fn initialised() -> Answer {
+    if FORKED.load(Ordering::Relaxed) || !INITIALISED.load(Ordering::Acquire) {
+        return Err(NOT_INITIALIZED);
+    }
+    if work::in_host_function() { Err(NOT_PERMITTED) } else { Ok(()) }
+}
+
+/// A call with a context. It holds the lock.
+pub struct Call {
+    /// All that is known.
+    pub state: Held,
+    /// The current context.
+    pub context: Handle,
+    /// Its device.
+    pub device: usize,
+}
+
+/// For functions that use the current context.
+///
+/// # Errors
+/// As [`initialised`]; `INVALID_CONTEXT` and `CONTEXT_IS_DESTROYED`; the error of the context, if it has one.
+pub fn enter() -> Answer<Call> {
+    let call = enter_anyway()?;
+    match call.state.contexts[&call.context].error {
+        0 => Ok(call),
+        error => Err(error),
+    }
+}
+
+/// The same for a context that has an error.
+///
+/// # Errors
+/// As [`enter`], without the error of the context.
+pub fn enter_anyway() -> Answer<Call> {
+    initialised()?;
+    let context = thread(|own| own.contexts.last().copied()).flatten().unwrap_or(0);
+    if context == 0 {
+        return Err(INVALID_CONTEXT);
+    }
+    let state = STATE.lock();
+    let device = state.contexts.get(&context).ok_or(CONTEXT_IS_DESTROYED)?.device;
+    Ok(Call { state, context, device })
+}
+
+impl Call {
+    /// The stream that an argument means.
+    ///
+    /// # Errors
+    /// `INVALID_HANDLE`.
+    pub fn stream(&mut self, argument: Handle) -> Answer<Handle> {
+        match argument {
+            0 | STREAM_LEGACY => Ok(self.state.contexts[&self.context].legacy),
+            STREAM_PER_THREAD => {
+                let key = (thread(|own| own.number).ok_or(INVALID_CONTEXT)?, self.context);
+                if let Some(stream) = self.state.of_threads.get(&key) {
+                    return Ok(*stream);
+                }
+                let stream = self.state.add_stream(self.context, false, 0, 0);
+                self.state.of_threads.insert(key, stream);
+                Ok(stream)
+            }
+            _ => match self.state.streams.get(&argument) {
+                Some(stream) if !stream.closing && !stream.legacy => Ok(argument),
+                _ => Err(INVALID_HANDLE),
+            },
+        }
+    }
+}

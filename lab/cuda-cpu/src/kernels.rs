@@ -1,0 +1,322 @@
+//! The kernels, by name, as native code. Each does to memory what the source does for the whole grid.
+//!
+//! Sources: `examples/kernels/giveway_kernels.h`, `tests/programs/errors/error_deferred.hip`, `error_launch_bounds.hip`,
+//! `tests/programs/launch/{arguments_none,compressed,kernels,module_kernels}.hip`, `tests/random/run.h`. The threads of
+//! these kernels are independent, so one loop over the elements gives what all of them give. Where two threads write
+//! the same element (grids with y or z), the result is that of threads that all read first.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
+
+use crate::abi::{Answer, LAUNCH_OUT_OF_RESOURCES};
+use crate::memory::reached;
+use crate::turns;
+
+/// A parameter of a kernel, as its code says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Bytes from the beginning of the arguments.
+    pub offset: usize,
+    /// Bytes.
+    pub size: usize,
+}
+
+/// A kernel of a loaded module.
+#[derive(Debug)]
+pub struct Function {
+    /// Its name in the module.
+    pub name: String,
+    /// Its parameters.
+    pub params: Vec<Param>,
+    /// Its native code. `None`: this library does not know it.
+    pub native: Option<Native>,
+    /// Bytes of shared memory that it always has.
+    pub shared: usize,
+    /// The most threads of a block.
+    pub threads: u32,
+}
+
+impl Function {
+    /// How many bytes all arguments take.
+    pub fn arguments(&self) -> usize {
+        self.params.iter().map(|param| param.offset + param.size).max().unwrap_or(0)
+    }
+}
+
+/// One launch, with its own copy of the arguments. It is not copied, because programs get addresses of its arguments.
+#[derive(Debug)]
+pub struct Launch {
+    /// What is launched, and its handle.
+    pub function: Arc<Function>,
+    /// The handle of the function.
+    pub handle: usize,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// The arguments at their offsets.
+    pub arguments: Vec<u8>,
+    /// The addresses of the arguments, for programs that read a node.
+    pub addresses: Vec<usize>,
+    /// The device that runs it.
+    pub device: usize,
+}
+
+/// The code of a kernel, and the sizes of the parameters that it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Native {
+    run: fn(&Launch) -> Answer,
+    sizes: &'static [usize],
+    /// True if it occupies the device for a time of its own.
+    pub lasts: bool,
+}
+
+const fn native(run: fn(&Launch) -> Answer, sizes: &'static [usize]) -> Native {
+    Native { run, sizes, lasts: false }
+}
+
+/// The name of the kernel that this one is a copy of: `mix__3` does what `mix` does, and is another function.
+fn original(name: &str) -> &str {
+    match name.rsplit_once("__") {
+        Some((original, copy)) if !copy.is_empty() && copy.bytes().all(|b| b.is_ascii_digit()) => original,
+        _ => name,
+    }
+}
+
+/// Returns the native code of a kernel with these parameters.
+pub fn find(name: &str, params: &[Param]) -> Option<Native> {
+    let found = match original(name) {
+        "busy" => Native { lasts: true, ..native(busy, &[8, 4]) },
+        "busy_store" => Native { lasts: true, ..native(busy_store, &[8, 8, 8, 4]) },
+        "mix" => native(mix, &[8, 8, 4, 8]),
+        "vector_add" => native(vector_add, &[8, 8, 8, 4]),
+        "arguments_block" => native(digest, &[8, 4080]),
+        "arguments_mixed" => native(digest, &[8, 1, 2, 3, 4, 8, 8, 40]),
+        "mix_twice" => native(mix_twice, &[8, 4, 8]),
+        "crowded" => native(crowded, &[8]),
+        "_Z7crowdedPy" => native(crowded_shared, &[8]),
+        "_Z6narrowPy" => native(narrow, &[8]),
+        "_Z7nothingv" | "_Z11shared_onlyv" => native(nothing, &[]),
+        "_Z8strangerPyjy" => native(stranger, &[8, 4, 8]),
+        _ => return None,
+    };
+    params.iter().map(|param| param.size).eq(found.sizes.iter().copied()).then_some(found)
+}
+
+impl Launch {
+    fn bytes(&self, param: usize) -> &[u8] {
+        // `find` has compared the number of parameters, and a launch has all their bytes.
+        let Param { offset, size } = self.function.params[param];
+        &self.arguments[offset..offset + size]
+    }
+
+    fn u64(&self, param: usize) -> u64 {
+        let bytes = self.bytes(param);
+        let mut word = [0; 8];
+        word[..bytes.len().min(8)].copy_from_slice(&bytes[..bytes.len().min(8)]);
+        u64::from_le_bytes(word)
+    }
+
+    fn address(&self, param: usize) -> usize {
+        self.u64(param) as usize
+    }
+
+    /// How many different values `blockIdx.x * blockDim.x + threadIdx.x` has below `n`.
+    fn threads_below(&self, n: u64) -> usize {
+        (u64::from(self.grid[0]) * u64::from(self.block[0])).min(n) as usize
+    }
+
+    /// Runs it for the whole grid and returns when all its effects are made.
+    ///
+    /// # Errors
+    /// What a fault of the kernel is: an address that the device does not reach.
+    pub fn run(&self) -> Answer {
+        let Some(native) = self.function.native else { return Err(LAUNCH_OUT_OF_RESOURCES) };
+        let _turn = turns::take(self.device);
+        (native.run)(self)
+    }
+}
+
+fn nothing(_: &Launch) -> Answer {
+    Ok(())
+}
+
+fn busy(launch: &Launch) -> Answer {
+    turns::occupy(Duration::from_nanos(launch.u64(0)));
+    Ok(())
+}
+
+fn busy_store(launch: &Launch) -> Answer {
+    turns::occupy(Duration::from_nanos(launch.u64(2)));
+    reached(launch.address(0), 1, 8)?.words()[0].store(launch.u64(1), Release);
+    Ok(())
+}
+
+/// `gw_mix_step` of the header.
+fn step(dst: u64, src: u64, i: u64, value: u64) -> u64 {
+    let mut x = dst
+        .wrapping_add(src.rotate_left(17))
+        .wrapping_add(value)
+        .wrapping_add(i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ (x >> 31)
+}
+
+fn mix_all(launch: &Launch, dst: usize, src: usize, n: usize, value: u64) -> Answer {
+    let count = launch.threads_below(n as u64);
+    if count == 0 {
+        return Ok(());
+    }
+    let (dst, src) = (reached(dst, count, 8)?, reached(src, count, 8)?);
+    for (i, (dst, src)) in dst.words().iter().zip(src.words()).enumerate() {
+        dst.store(step(dst.load(Relaxed), src.load(Relaxed), i as u64, value), Release);
+    }
+    Ok(())
+}
+
+fn mix(launch: &Launch) -> Answer {
+    mix_all(launch, launch.address(0), launch.address(1), launch.address(2), launch.u64(3))
+}
+
+fn mix_twice(launch: &Launch) -> Answer {
+    mix_all(launch, launch.address(0), launch.address(0), launch.address(1), launch.u64(2))
+}
+
+fn vector_add(launch: &Launch) -> Answer {
+    let count = launch.threads_below(launch.u64(3));
+    if count == 0 {
+        return Ok(());
+    }
+    let spans = [0, 1, 2].map(|param| reached(launch.address(param), count, 4));
+    let [a, b, c] = spans;
+    let (a, b, c) = (a?, b?, c?);
+    for ((a, b), c) in a.halves().iter().zip(b.halves()).zip(c.halves()) {
+        c.store((f32::from_bits(a.load(Relaxed)) + f32::from_bits(b.load(Relaxed))).to_bits(), Release);
+    }
+    Ok(())
+}
+
+/// The digest of all arguments behind the first, which says where it goes (FNV-1a of 64 bits).
+fn digest(launch: &Launch) -> Answer {
+    let bytes = (1..launch.function.params.len()).flat_map(|param| launch.bytes(param));
+    let digest = bytes.fold(0xCBF2_9CE4_8422_2325_u64, |digest, byte| {
+        (digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3)
+    });
+    reached(launch.address(0), 1, 8)?.words()[0].store(digest, Release);
+    Ok(())
+}
+
+/// `out[threadIdx.x] = value(threadIdx.x)`.
+fn by_thread(launch: &Launch, value: impl Fn(u64) -> u64) -> Answer {
+    let out = reached(launch.address(0), launch.block[0] as usize, 8)?;
+    for (thread, word) in (0..).zip(out.words()) {
+        word.store(value(thread), Release);
+    }
+    Ok(())
+}
+
+fn crowded(launch: &Launch) -> Answer {
+    by_thread(launch, |thread| thread)
+}
+
+fn crowded_shared(launch: &Launch) -> Answer {
+    // fixed[63 - thread] + more[thread], each of which holds its index.
+    by_thread(launch, |thread| 63_u64.wrapping_sub(thread).wrapping_add(thread))
+}
+
+fn narrow(launch: &Launch) -> Answer {
+    by_thread(launch, |_| 1)
+}
+
+fn stranger(launch: &Launch) -> Answer {
+    let count = launch.threads_below(launch.u64(1));
+    if count == 0 {
+        return Ok(());
+    }
+    for word in reached(launch.address(0), count, 8)?.words() {
+        word.store(launch.u64(2), Release);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::ILLEGAL_ADDRESS;
+    use crate::memory::{self, Block, Kind, Mapping};
+
+    fn params(sizes: &[usize]) -> Vec<Param> {
+        let mut offset = 0;
+        let place = |size: &usize| {
+            let param = Param { offset, size: *size };
+            offset += size.next_multiple_of(8);
+            param
+        };
+        sizes.iter().map(place).collect()
+    }
+
+    fn launch(name: &str, sizes: &[usize], words: &[u64], grid: u32, block: u32) -> Launch {
+        let params = params(sizes);
+        let native = find(name, &params);
+        let function = Function { name: name.into(), native, params, shared: 0, threads: 1024 };
+        let mut arguments: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        arguments.resize(arguments.len().max(function.arguments()), 0);
+        let function = Arc::new(function);
+        Launch {
+            function,
+            handle: 1,
+            grid: [grid, 1, 1],
+            block: [block, 1, 1],
+            shared: 0,
+            arguments,
+            addresses: Vec::new(),
+            device: 0,
+        }
+    }
+
+    fn words(n: usize) -> memory::Span {
+        let block = Block::host(n * 8).unwrap();
+        let (size, kind) = (n * 8, Kind::Pinned);
+        let mapping = memory::insert(Mapping { block, size, kind, device: 0, flags: 0, pool: 0, id: 1 });
+        memory::span(mapping.base(), size).unwrap()
+    }
+
+    #[test]
+    fn copies_are_known_by_their_original_and_need_its_parameters() {
+        assert!(find("mix__3", &params(&[8, 8, 4, 8])).is_some());
+        assert!(find("mix__", &params(&[8, 8, 4, 8])).is_none());
+        assert!(find("mix", &params(&[8, 8, 8, 8])).is_none());
+        assert!(find("other", &[]).is_none());
+    }
+
+    #[test]
+    fn mix_changes_what_the_grid_covers_below_n() {
+        let span = words(100);
+        let at = span.pointer() as u64;
+        launch("mix", &[8, 8, 4, 8], &[at, at, 90, 5], 1, 64).run().unwrap();
+        // Computed by the C function of the header.
+        assert_eq!(span.words()[0].load(Relaxed), step(0, 0, 0, 5));
+        assert_eq!(span.words()[63].load(Relaxed), step(0, 0, 63, 5));
+        assert_eq!(span.words()[64].load(Relaxed), 0);
+        let beyond = launch("mix", &[8, 8, 4, 8], &[at, at, 101, 5], 2, 64);
+        assert_eq!(beyond.run(), Err(ILLEGAL_ADDRESS));
+    }
+
+    #[test]
+    fn digests_take_the_bytes_of_arguments_without_gaps() {
+        let span = words(1);
+        let at = span.pointer() as u64;
+        let sizes = [8, 1, 2, 3, 4, 8, 8, 40];
+        launch("arguments_mixed", &sizes, &[at, 0xFF61], 1, 1).run().unwrap();
+        let mut bytes = vec![0x61u8];
+        bytes.resize(66, 0);
+        let want = bytes
+            .iter()
+            .fold(0xCBF2_9CE4_8422_2325_u64, |d, b| (d ^ u64::from(*b)).wrapping_mul(0x100_0000_01B3));
+        assert_eq!(span.words()[0].load(Relaxed), want);
+    }
+}

@@ -1,0 +1,359 @@
+//! What a command does when its turn in its stream has come.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::abi::{Answer, CUresult, Handle, HostFunction, ILLEGAL_ADDRESS, StreamCallback};
+use crate::host;
+use crate::ipc_event::SharedEvent;
+use crate::kernels::Launch;
+use crate::memory::{Owned, Span};
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True while this thread runs a host function or a callback of the program.
+pub fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
+}
+
+/// One end of a copy.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Memory that the device reaches.
+    Mapped(Span),
+    /// The program's own memory, at this address.
+    Pageable(usize),
+    /// Bytes that were copied when the call was made. Only a source.
+    Staged(Arc<[u8]>),
+}
+
+/// Bytes, rows and slices of a copy, and how far rows and slices are apart on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    pub width: usize,
+    pub height: usize,
+    pub depth: usize,
+    pub src_pitch: usize,
+    pub src_slice: usize,
+    pub dst_pitch: usize,
+    pub dst_slice: usize,
+}
+
+impl Shape {
+    /// One row.
+    pub fn row(width: usize) -> Shape {
+        Shape { width, height: 1, depth: 1, src_pitch: 0, src_slice: 0, dst_pitch: 0, dst_slice: 0 }
+    }
+
+    /// How many bytes lie between the first and behind the last one, with this pitch and slice.
+    pub fn extent(&self, pitch: usize, slice: usize) -> Option<usize> {
+        let rows = pitch.checked_mul(self.height.checked_sub(1)?)?;
+        slice.checked_mul(self.depth.checked_sub(1)?)?.checked_add(rows)?.checked_add(self.width)
+    }
+}
+
+/// A copy.
+#[derive(Clone, Debug)]
+pub struct Copying {
+    pub dst: Place,
+    pub src: Place,
+    pub shape: Shape,
+    /// Where the call that waits for it finds an error. Without one, an error is the context's.
+    pub report: Option<Arc<AtomicU32>>,
+}
+
+/// A fill of rows with a pattern of `size` bytes (1, 2 or 4).
+#[derive(Clone, Debug)]
+pub struct Filling {
+    pub dst: Span,
+    pub value: u32,
+    pub size: usize,
+    pub pitch: usize,
+    /// Elements of a row.
+    pub width: usize,
+    pub height: usize,
+}
+
+/// What a wait for a value compares (`CUstreamWaitValue_flags`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// `(int)(*address - value) >= 0`.
+    Reached,
+    Equal,
+    And,
+    Nor,
+}
+
+/// A pointer of the program that host functions get back.
+#[derive(Clone, Copy, Debug)]
+pub struct User(pub *mut c_void);
+// SAFETY: this library only hands the pointer back to the program, which knows that another thread gets it.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+/// When an event was reached.
+#[derive(Debug, Default)]
+pub struct Stamp {
+    /// Nanoseconds of the monotonic clock. 0: not yet.
+    at: AtomicU64,
+    /// The event of other processes, and which record of it this is.
+    shared: Option<(Arc<SharedEvent>, u64)>,
+}
+
+impl Stamp {
+    /// A record of an event that other processes may know.
+    pub fn new(shared: Option<(Arc<SharedEvent>, u64)>) -> Stamp {
+        Stamp { at: AtomicU64::new(0), shared }
+    }
+
+    /// When it was reached, in nanoseconds.
+    pub fn time(&self) -> Option<u64> {
+        Some(self.at.load(Ordering::Acquire)).filter(|at| *at != 0)
+    }
+
+    fn set(&self) {
+        static BEGIN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        let since = BEGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64;
+        self.at.store(since + 1, Ordering::Release);
+        if let Some((event, record)) = &self.shared {
+            event.reach(*record);
+        }
+    }
+}
+
+/// A graph that can be launched: each step and the earlier steps that it waits for.
+#[derive(Debug, Default)]
+pub struct Plan {
+    pub steps: Vec<(Work, Vec<usize>)>,
+}
+
+/// One command.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A mark in the stream.
+    Nothing,
+    Kernel(Arc<Launch>),
+    Copy(Copying),
+    Fill(Filling),
+    Host(HostFunction, User),
+    Callback(StreamCallback, User, Handle),
+    /// Waits for a word of 4 or 8 bytes.
+    Wait(Span, u64, Compare),
+    /// Writes a word of 4 or 8 bytes.
+    Write(Span, u64),
+    Record(Arc<Stamp>),
+    /// Waits for an event of another process.
+    Await(Arc<SharedEvent>, u64),
+    Graph(Arc<Plan>),
+    /// Nothing, but the memory of a graph stays for as long as it may run.
+    Keep(Arc<Owned>),
+}
+
+/// How often a word is looked at that the host may write.
+const LOOK: Duration = Duration::from_micros(50);
+
+impl Work {
+    /// Runs it. `before` is the error that the context has already: then only callbacks run, which are told.
+    ///
+    /// # Errors
+    /// The error that its context has from now on.
+    pub fn run(&self, before: CUresult) -> Answer {
+        if let Work::Callback(function, user, stream) = self {
+            // SAFETY: the program vouched for its function and its argument when it added the callback.
+            outside(|| unsafe { function(*stream, before, user.0) });
+            return Ok(());
+        }
+        if before != 0 {
+            return Ok(());
+        }
+        match self {
+            Work::Nothing | Work::Callback(..) | Work::Keep(_) => {}
+            Work::Kernel(launch) => launch.run()?,
+            Work::Copy(copy) => match (copy.run(), &copy.report) {
+                (Ok(()), _) => {}
+                (Err(error), Some(report)) => report.store(error, Ordering::Release),
+                (Err(_), None) => return Err(ILLEGAL_ADDRESS),
+            },
+            Work::Fill(fill) => fill.run(),
+            // SAFETY: the program vouched for its function and its argument when it launched it.
+            Work::Host(function, user) => outside(|| unsafe { function(user.0) }),
+            Work::Wait(span, value, how) => {
+                while !how.holds(load(span), *value, span.len()) {
+                    std::thread::sleep(LOOK);
+                }
+            }
+            Work::Write(span, value) if span.len() == 4 => {
+                span.halves()[0].store(*value as u32, Ordering::Release);
+            }
+            Work::Write(span, value) => span.words()[0].store(*value, Ordering::Release),
+            Work::Record(stamp) => stamp.set(),
+            Work::Await(event, record) => event.wait(*record),
+            Work::Graph(plan) => plan.run()?,
+        }
+        Ok(())
+    }
+
+    /// True if it may keep a thread for long, so that others must not wait behind it without need.
+    fn lasts(&self) -> bool {
+        match self {
+            Work::Kernel(launch) => launch.function.native.is_some_and(|native| native.lasts),
+            Work::Host(..) | Work::Callback(..) | Work::Wait(..) | Work::Await(..) => true,
+            Work::Graph(plan) => plan.steps.iter().any(|(work, _)| work.lasts()),
+            _ => false,
+        }
+    }
+}
+
+/// Runs the program's code, which must not call this library.
+fn outside(code: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    code();
+    IN_HOST_FUNCTION.set(false);
+}
+
+fn load(span: &Span) -> u64 {
+    if span.len() == 4 {
+        u64::from(span.halves()[0].load(Ordering::Acquire))
+    } else {
+        span.words()[0].load(Ordering::Acquire)
+    }
+}
+
+impl Compare {
+    fn holds(self, word: u64, value: u64, size: usize) -> bool {
+        match self {
+            Compare::Reached if size == 4 => (word as u32).wrapping_sub(value as u32) as i32 >= 0,
+            Compare::Reached => word.wrapping_sub(value) as i64 >= 0,
+            Compare::Equal => word == value,
+            Compare::And => word & value != 0,
+            Compare::Nor if size == 4 => !(word as u32 | value as u32) != 0,
+            Compare::Nor => !(word | value) != 0,
+        }
+    }
+}
+
+impl Copying {
+    fn run(&self) -> Answer {
+        let shape = &self.shape;
+        for slice in 0..shape.depth {
+            for row in 0..shape.height {
+                let dst = slice * shape.dst_slice + row * shape.dst_pitch;
+                let src = slice * shape.src_slice + row * shape.src_pitch;
+                self.row(dst, src, shape.width)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies `len` bytes from one offset to the other. The ranges may overlap.
+    fn row(&self, dst: usize, src: usize, len: usize) -> Answer {
+        // SAFETY: the call that made this copy has checked that all rows lie inside the span or the staged bytes, which
+        // this copy holds. The kernel checks the program's own memory.
+        unsafe {
+            match (&self.dst, &self.src) {
+                (Place::Mapped(to), Place::Mapped(from)) => {
+                    std::ptr::copy(from.pointer().add(src), to.pointer().add(dst), len);
+                }
+                (Place::Mapped(to), Place::Staged(from)) => {
+                    std::ptr::copy_nonoverlapping(from.as_ptr().add(src), to.pointer().add(dst), len);
+                }
+                (Place::Mapped(to), Place::Pageable(from)) => {
+                    host::read(to.pointer().add(dst), from.wrapping_add(src), len)?;
+                }
+                (Place::Pageable(to), Place::Mapped(from)) => {
+                    host::write(from.pointer().add(src), to.wrapping_add(dst), len)?;
+                }
+                (Place::Pageable(to), Place::Staged(from)) => {
+                    host::write(from.as_ptr().add(src), to.wrapping_add(dst), len)?;
+                }
+                (Place::Pageable(to), Place::Pageable(from)) => {
+                    let bytes = host::bytes(from.wrapping_add(src), len)?;
+                    host::write(bytes.as_ptr(), to.wrapping_add(dst), len)?;
+                }
+                (Place::Staged(_), _) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Filling {
+    fn run(&self) {
+        // A piece of the pattern, so that large fills need no large buffer.
+        let pattern = self.value.to_le_bytes();
+        let piece: Vec<u8> = pattern[..self.size].repeat(self.width.min(16384));
+        for at in 0..self.height {
+            let mut left = self.width * self.size;
+            let mut to = self.dst.pointer().wrapping_add(at * self.pitch);
+            while left > 0 {
+                let len = left.min(piece.len());
+                // SAFETY: the call that made this fill has checked that all rows lie inside the span.
+                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to, len) };
+                to = to.wrapping_add(len);
+                left -= len;
+            }
+        }
+    }
+}
+
+impl Plan {
+    /// Runs the steps by their depth in the graph. Of one depth, those that last run at once.
+    fn run(&self) -> Answer {
+        let mut depths = vec![0; self.steps.len()];
+        for (at, (_, after)) in self.steps.iter().enumerate() {
+            depths[at] = after.iter().map(|before| depths[*before] + 1).max().unwrap_or(0);
+        }
+        for depth in 0..=depths.iter().copied().max().unwrap_or(0) {
+            let here = || (0..self.steps.len()).filter(|at| depths[*at] == depth).map(|at| &self.steps[at].0);
+            let mut slow: Vec<&Work> = here().filter(|work| work.lasts()).collect();
+            // This thread runs one of them itself.
+            let own = slow.pop();
+            std::thread::scope(|scope| {
+                let mut spawned = Vec::new();
+                let mut refused = Vec::new();
+                for work in slow {
+                    match std::thread::Builder::new().spawn_scoped(scope, || work.run(0)) {
+                        Ok(thread) => spawned.push(thread),
+                        // No thread can be had: this one runs it, too.
+                        Err(_) => refused.push(work),
+                    }
+                }
+                let quick = here().filter(|work| !work.lasts());
+                let mut result = quick.chain(refused).chain(own).try_for_each(|work| work.run(0));
+                for thread in spawned {
+                    result = result.and(thread.join().unwrap_or(Err(crate::abi::ILLEGAL_STATE)));
+                }
+                result
+            })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comparisons_are_those_of_the_documentation() {
+        assert!(Compare::Reached.holds(3, 0xFFFF_FFFF, 4), "wraps around");
+        assert!(!Compare::Reached.holds(3, 4, 8));
+        assert!(Compare::Equal.holds(4, 4, 4));
+        assert!(Compare::And.holds(6, 2, 4) && !Compare::And.holds(4, 2, 4));
+        assert!(Compare::Nor.holds(1, 2, 4) && !Compare::Nor.holds(0xFFFF_0000, 0xFFFF, 4));
+    }
+
+    #[test]
+    fn extents_are_checked() {
+        let shape = Shape { height: 3, depth: 2, ..Shape::row(10) };
+        assert_eq!(shape.extent(16, 100), Some(142));
+        assert_eq!(shape.extent(usize::MAX, 100), None);
+        assert_eq!(Shape { height: 0, ..shape }.extent(16, 100), None);
+    }
+}

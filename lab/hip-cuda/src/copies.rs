@@ -1,0 +1,327 @@
+//! Copies. Where an address lies, the table of memory and the driver know; the direction that a program gives is only
+//! checked, as AMD's runtime does.
+
+use std::ffi::{c_int, c_void};
+
+use hip_sys::types::*;
+
+use crate::driver::{Copy3D, Place, Side};
+use crate::errors::Answer;
+use crate::memory::{self, Kind};
+use crate::state::{api, check_device, enter_on, get};
+use crate::streams::{LEGACY, OWN, now, per_thread};
+use crate::{blobs, captures};
+
+/// Where an address lies; what nobody knows is the program's own.
+pub(crate) fn place(address: *const c_void) -> Place {
+    match memory::find(address).map(|memory| memory.kind) {
+        Some(Kind::Device | Kind::Pooled | Kind::Opened | Kind::Variable) => Place::Device,
+        Some(Kind::Managed) => Place::Managed,
+        Some(Kind::Host | Kind::Registered) | None => Place::Host,
+    }
+}
+
+/// From 6.3 on directions that HIP does not have are refused (`hipMemcpyAsync` in hip_memory.cpp).
+pub(crate) fn check_kind(kind: hipMemcpyKind) -> Answer {
+    let known = kind.0 <= hipMemcpyDefault.0 || kind == hipMemcpyDeviceToDeviceNoCU;
+    if known || blobs::major() < 6 { Ok(()) } else { Err(hipErrorInvalidMemcpyDirection) }
+}
+
+/// A copy of bytes in a stream.
+pub(crate) fn copy(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> Answer {
+    let driver = enter_on(stream)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if to.is_null() || from.is_null() {
+        return Err(hipErrorInvalidValue);
+    }
+    memory::check(to, bytes)?;
+    memory::check(from, bytes)?;
+    let unknown = memory::find(to).is_none() && memory::find(from).is_none();
+    if unknown && ![hipMemcpyHostToHost, hipMemcpyDefault].contains(&kind) {
+        return Err(hipErrorInvalidValue);
+    }
+    if place(to) == Place::Host && place(from) == Place::Host && !captures::is_capturing(stream) {
+        // AMD's runtime waits and copies itself (`ihipMemcpy`).
+        driver.stream_synchronize(stream)?;
+        // SAFETY: the program vouches for so many bytes on both sides, and memory of the table has them. The ranges may
+        // overlap.
+        unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
+        return Ok(());
+    }
+    driver.copy(to.addr(), from.addr(), bytes, stream)
+}
+
+fn copy_async(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
+    check_kind(kind)?;
+    copy(to, from, bytes, kind, stream)
+}
+
+fn copy_now(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
+    check_kind(kind)?;
+    now(stream, || copy(to, from, bytes, kind, stream))
+}
+
+/// One side of a copy of rows: address, distance of the first byte from it, bytes from row to row, rows from slice to slice.
+#[derive(Clone, Copy, Debug)]
+struct Rows {
+    /// By it AMD's runtime finds the memory.
+    base: *const c_void,
+    offset: usize,
+    pitch: usize,
+    rows: usize,
+}
+
+impl Rows {
+    /// Refuses rows that do not fit into the known memory.
+    fn check(&self, [width, height, depth]: [usize; 3]) -> Answer {
+        let rows = (depth - 1).checked_mul(self.rows).and_then(|rows| rows.checked_add(height - 1));
+        let span = rows.and_then(|rows| rows.checked_mul(self.pitch)).and_then(|bytes| bytes.checked_add(width));
+        let end = span.and_then(|span| span.checked_add(self.offset));
+        memory::check(self.base, end.ok_or(hipErrorInvalidValue)?)
+    }
+
+    fn side(&self) -> Side {
+        Side::of(self.base.addr() + self.offset, place(self.base), self.pitch, self.rows)
+    }
+}
+
+/// A copy of rows, as the driver takes it.
+fn described(to: Rows, from: Rows, extent: [usize; 3]) -> Answer<Copy3D> {
+    to.check(extent)?;
+    from.check(extent)?;
+    Ok(Copy3D { src: from.side(), dst: to.side(), extent })
+}
+
+fn copy_rows(to: Rows, from: Rows, extent: [usize; 3], stream: hipStream_t) -> Answer {
+    let copy = described(to, from, extent)?;
+    enter_on(stream)?.copy_3d(&copy, stream)
+}
+
+/// One plane: `hipMemcpy2D`.
+#[derive(Clone, Copy, Debug)]
+struct Plane {
+    to: *mut c_void,
+    to_pitch: usize,
+    from: *const c_void,
+    from_pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+impl Plane {
+    fn copy(self, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
+        enter_on(stream)?;
+        check_kind(kind)?;
+        if self.width == 0 || self.height == 0 {
+            return Ok(());
+        }
+        if self.to.is_null() || self.from.is_null() {
+            return Err(hipErrorInvalidValue);
+        }
+        if self.width > self.to_pitch || self.width > self.from_pitch {
+            return Err(hipErrorInvalidPitchValue);
+        }
+        let to = Rows { base: self.to, offset: 0, pitch: self.to_pitch, rows: self.height };
+        let from = Rows { base: self.from, offset: 0, pitch: self.from_pitch, rows: self.height };
+        copy_rows(to, from, [self.width, self.height, 1], stream)
+    }
+}
+
+/// One plane as `hip_Memcpy2D` describes it; arrays are not supported.
+fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
+    let copy = get(copy)?;
+    enter_on(stream)?;
+    if copy.width_in_bytes == 0 || copy.height == 0 {
+        return Ok(());
+    }
+    let side = |kind: hipMemoryType, host: *const c_void, device: *const c_void, x: usize, y: usize, pitch: usize| {
+        let base = match kind.kind(blobs::major()) {
+            Some(MemoryKind::Host) => host,
+            Some(MemoryKind::Device | MemoryKind::Unified | MemoryKind::Managed) => device,
+            Some(MemoryKind::Array) => return Err(hipErrorNotSupported),
+            Some(MemoryKind::Unregistered) | None => return Err(hipErrorInvalidValue),
+        };
+        // A pitch of 0 means that row follows row.
+        let pitch = if pitch == 0 { copy.width_in_bytes } else { pitch };
+        if base.is_null() || pitch < copy.width_in_bytes {
+            return Err(hipErrorInvalidValue);
+        }
+        let offset = y.checked_mul(pitch).and_then(|bytes| bytes.checked_add(x)).ok_or(hipErrorInvalidValue)?;
+        Ok(Rows { base, offset, pitch, rows: copy.height })
+    };
+    let from = side(
+        copy.src_memory_type,
+        copy.src_host,
+        copy.src_device,
+        copy.src_x_in_bytes,
+        copy.src_y,
+        copy.src_pitch,
+    )?;
+    let to = side(
+        copy.dst_memory_type,
+        copy.dst_host,
+        copy.dst_device,
+        copy.dst_x_in_bytes,
+        copy.dst_y,
+        copy.dst_pitch,
+    )?;
+    copy_rows(to, from, [copy.width_in_bytes, copy.height, 1], stream)
+}
+
+/// A copy of three dimensions, checked as `ihipMemcpy3D_validate` does; none if there is nothing to copy.
+pub(crate) fn slices(params: *const hipMemcpy3DParms) -> Answer<Option<Copy3D>> {
+    let params = get(params)?;
+    if !params.src_array.is_null() || !params.dst_array.is_null() {
+        return Err(hipErrorNotSupported);
+    }
+    if params.src_ptr.ptr.is_null() || params.dst_ptr.ptr.is_null() {
+        return Err(hipErrorInvalidValue);
+    }
+    check_kind(params.kind)?;
+    let extent = params.extent;
+    if extent.count() == 0 {
+        return Ok(None);
+    }
+    let side = |memory: hipPitchedPtr, at: hipPos| {
+        if extent.width > memory.pitch {
+            return Err(hipErrorInvalidPitchValue);
+        }
+        let rows = at.z.checked_mul(memory.ysize).and_then(|rows| rows.checked_add(at.y));
+        let offset = rows.and_then(|rows| rows.checked_mul(memory.pitch)).and_then(|bytes| bytes.checked_add(at.x));
+        let offset = offset.ok_or(hipErrorInvalidValue)?;
+        let rows = if extent.depth == 1 { memory.ysize.max(extent.height) } else { memory.ysize };
+        Ok(Rows { base: memory.ptr.cast_const(), offset, pitch: memory.pitch, rows })
+    };
+    let (to, from) = (side(params.dst_ptr, params.dst_pos)?, side(params.src_ptr, params.src_pos)?);
+    described(to, from, [extent.width, extent.height, extent.depth]).map(Some)
+}
+
+fn copy_slices(params: *const hipMemcpy3DParms, stream: hipStream_t) -> Answer {
+    match slices(params)? {
+        Some(copy) => enter_on(stream)?.copy_3d(&copy, stream),
+        None => enter_on(stream).map(drop),
+    }
+}
+
+/// A copy between two devices.
+fn copy_peer(
+    (to, to_device): (*mut c_void, c_int),
+    (from, from_device): (*const c_void, c_int),
+    bytes: usize,
+    stream: hipStream_t,
+) -> Answer {
+    check_device(to_device)?;
+    check_device(from_device)?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    if to.is_null() || from.is_null() {
+        return Err(hipErrorInvalidValue);
+    }
+    // The addresses say where they lie, as for any other copy.
+    copy(to, from, bytes, hipMemcpyDefault, stream)
+}
+
+api! {
+    [pfn] fn hipMemcpy(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) {
+        copy_now(to, from, bytes, kind, LEGACY)
+    }
+    [pfn] fn hipMemcpy_spt(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) {
+        copy_now(to, from, bytes, kind, OWN)
+    }
+    [pfn] fn hipMemcpyHtoD(to: hipDeviceptr_t, from: *const c_void, bytes: usize) {
+        copy_now(to, from, bytes, hipMemcpyHostToDevice, LEGACY)
+    }
+    [pfn] fn hipMemcpyDtoH(to: *mut c_void, from: hipDeviceptr_t, bytes: usize) {
+        copy_now(to, from, bytes, hipMemcpyDeviceToHost, LEGACY)
+    }
+    [pfn] fn hipMemcpyDtoD(to: hipDeviceptr_t, from: hipDeviceptr_t, bytes: usize) {
+        copy_now(to, from, bytes, hipMemcpyDeviceToDevice, LEGACY)
+    }
+    [pfn] fn hipMemcpyAsync(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind,
+        stream: hipStream_t) {
+        copy_async(to, from, bytes, kind, stream)
+    }
+    [pfn] fn hipMemcpyAsync_spt(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind,
+        stream: hipStream_t) {
+        copy_async(to, from, bytes, kind, per_thread(stream))
+    }
+    [pfn] fn hipMemcpyHtoDAsync(to: hipDeviceptr_t, from: *const c_void, bytes: usize, stream: hipStream_t) {
+        copy_async(to, from, bytes, hipMemcpyHostToDevice, stream)
+    }
+    [pfn] fn hipMemcpyDtoHAsync(to: *mut c_void, from: hipDeviceptr_t, bytes: usize, stream: hipStream_t) {
+        copy_async(to, from, bytes, hipMemcpyDeviceToHost, stream)
+    }
+    [pfn] fn hipMemcpyDtoDAsync(to: hipDeviceptr_t, from: hipDeviceptr_t, bytes: usize, stream: hipStream_t) {
+        copy_async(to, from, bytes, hipMemcpyDeviceToDevice, stream)
+    }
+    [pfn] fn hipMemcpyWithStream(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind,
+        stream: hipStream_t) {
+        copy_async(to, from, bytes, kind, stream)?;
+        // Within a device it is asynchronous (`hipMemcpyWithStream` in hip_memory.cpp).
+        let within = place(to) == Place::Device && place(from) == Place::Device;
+        if within || captures::is_capturing(stream) {
+            return Ok(());
+        }
+        enter_on(stream)?.stream_synchronize(stream)
+    }
+    [pfn] fn hipMemcpyPeer(to: *mut c_void, to_device: c_int, from: *const c_void, from_device: c_int, bytes: usize) {
+        now(LEGACY, || copy_peer((to, to_device), (from, from_device), bytes, LEGACY))
+    }
+    [pfn] fn hipMemcpyPeerAsync(to: *mut c_void, to_device: c_int, from: *const c_void, from_device: c_int,
+        bytes: usize, stream: hipStream_t) {
+        copy_peer((to, to_device), (from, from_device), bytes, stream)
+    }
+    [pfn] fn hipMemcpy2D(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize,
+        height: usize, kind: hipMemcpyKind) {
+        now(LEGACY, || Plane { to, to_pitch, from, from_pitch, width, height }.copy(kind, LEGACY))
+    }
+    [pfn] fn hipMemcpy2D_spt(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize,
+        height: usize, kind: hipMemcpyKind) {
+        now(OWN, || Plane { to, to_pitch, from, from_pitch, width, height }.copy(kind, OWN))
+    }
+    [pfn] fn hipMemcpy2DAsync(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize,
+        height: usize, kind: hipMemcpyKind, stream: hipStream_t) {
+        Plane { to, to_pitch, from, from_pitch, width, height }.copy(kind, stream)
+    }
+    [pfn] fn hipMemcpy2DAsync_spt(to: *mut c_void, to_pitch: usize, from: *const c_void, from_pitch: usize,
+        width: usize, height: usize, kind: hipMemcpyKind, stream: hipStream_t) {
+        Plane { to, to_pitch, from, from_pitch, width, height }.copy(kind, per_thread(stream))
+    }
+    [pfn] fn hipMemcpyParam2D(copy: *const hip_Memcpy2D) { now(LEGACY, || copy_param(copy, LEGACY)) }
+    [pfn] fn hipDrvMemcpy2DUnaligned(copy: *const hip_Memcpy2D) { now(LEGACY, || copy_param(copy, LEGACY)) }
+    [pfn] fn hipMemcpyParam2DAsync(copy: *const hip_Memcpy2D, stream: hipStream_t) { copy_param(copy, stream) }
+    [pfn] fn hipMemcpy3D(params: *const hipMemcpy3DParms) { now(LEGACY, || copy_slices(params, LEGACY)) }
+    [pfn] fn hipMemcpy3D_spt(params: *const hipMemcpy3DParms) { now(OWN, || copy_slices(params, OWN)) }
+    [pfn] fn hipMemcpy3DAsync(params: *const hipMemcpy3DParms, stream: hipStream_t) { copy_slices(params, stream) }
+    [pfn] fn hipMemcpy3DAsync_spt(params: *const hipMemcpy3DParms, stream: hipStream_t) {
+        copy_slices(params, per_thread(stream))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr;
+
+    #[test]
+    fn rows_beyond_known_memory_are_refused() {
+        memory::keep(0x10_0000, 1000, Kind::Device, 0);
+        let rows = Rows { base: ptr::without_provenance(0x10_0000), offset: 0, pitch: 100, rows: 5 };
+        assert_eq!(rows.check([100, 10, 1]), Ok(()));
+        assert_eq!(rows.check([100, 5, 2]), Ok(()));
+        assert_eq!(rows.check([100, 6, 2]), Err(hipErrorInvalidValue));
+        assert_eq!(Rows { offset: 1000, ..rows }.check([1, 1, 1]), Err(hipErrorInvalidValue));
+        assert_eq!(rows.check([1, usize::MAX, 2]), Err(hipErrorInvalidValue), "the product overflows");
+        assert_eq!(place(ptr::without_provenance(0x10_0000)), Place::Device);
+        assert_eq!(place(ptr::without_provenance(0x20_0000)), Place::Host);
+    }
+}

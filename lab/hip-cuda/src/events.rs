@@ -1,0 +1,156 @@
+//! Events. The flags about fences and scopes (bits 29 to 31) mean nothing to CUDA, whose events order memory as well.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint};
+use std::sync::{PoisonError, RwLock};
+
+use hip_sys::types::*;
+
+use crate::errors::Answer;
+use crate::state::{self, api, enter, enter_on, put, required, started};
+use crate::streams::per_thread;
+use crate::{blobs, captures, streams};
+
+/// What the table knows of an event.
+#[derive(Clone, Copy, Debug)]
+struct Event {
+    device: c_int,
+    flags: c_uint,
+    /// True once it was recorded. Until then AMD's runtime takes it for complete, and it has no time.
+    recorded: bool,
+}
+
+static EVENTS: RwLock<Option<HashMap<usize, Event>>> = RwLock::new(None);
+
+/// Flags that all releases know; the rest is refused.
+const KNOWN: c_uint = 7 | 0xE000_0000;
+
+fn find(event: hipEvent_t) -> Answer<Event> {
+    let events = EVENTS.read().unwrap_or_else(PoisonError::into_inner);
+    events.as_ref().and_then(|events| events.get(&event.as_raw()).copied()).ok_or(hipErrorInvalidHandle)
+}
+
+/// Refuses what is no event.
+pub(crate) fn check(event: hipEvent_t) -> Answer {
+    find(event).map(drop)
+}
+
+fn change(event: hipEvent_t, change: impl FnOnce(&mut Event)) {
+    let mut events = EVENTS.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(event) = events.get_or_insert_default().get_mut(&event.as_raw()) {
+        change(event);
+    }
+}
+
+fn keep(event: hipEvent_t, flags: c_uint, recorded: bool) {
+    let mut events = EVENTS.write().unwrap_or_else(PoisonError::into_inner);
+    events.get_or_insert_default().insert(event.as_raw(), Event { device: state::device(), flags, recorded });
+}
+
+/// Keeps an event of another process.
+pub(crate) fn opened(event: hipEvent_t) {
+    keep(event, hipEventInterprocess | hipEventDisableTiming, true);
+}
+
+fn create(place: *mut hipEvent_t, flags: c_uint) -> Answer {
+    required(place)?;
+    let releases = flags & 0xC000_0000;
+    if flags & !KNOWN != 0
+        || releases == 0xC000_0000
+        || flags & hipEventInterprocess != 0 && flags & hipEventDisableTiming == 0
+    {
+        return Err(hipErrorInvalidValue);
+    }
+    let mut made = hipEvent_t::NULL;
+    enter()?.event_create(&mut made, flags & 7)?;
+    keep(made, flags, false);
+    put(place, made)
+}
+
+/// Notes that a graph will record the event.
+pub(crate) fn recorded_by_graph(event: hipEvent_t) {
+    change(event, |event| event.recorded = true);
+}
+
+/// Records an event in a stream.
+///
+/// # Errors
+/// `hipErrorInvalidHandle` for what is no event, or one of another device than the stream.
+pub(crate) fn record(event: hipEvent_t, stream: hipStream_t) -> Answer {
+    let found = find(event)?;
+    let device = streams::device_of(stream)?;
+    if found.device != device {
+        return Err(hipErrorInvalidHandle);
+    }
+    let driver = started()?.enter(device)?;
+    driver.event_record(event, stream)?;
+    if !found.recorded {
+        change(event, |event| event.recorded = true);
+    }
+    Ok(())
+}
+
+api! {
+    [pfn] fn hipEventCreate(event: *mut hipEvent_t) { create(event, hipEventDefault) }
+    [pfn] fn hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint) { create(event, flags) }
+    [pfn] fn hipEventDestroy(event: hipEvent_t) {
+        let found = find(event)?;
+        started()?.enter(found.device)?.event_destroy(event)?;
+        let mut events = EVENTS.write().unwrap_or_else(PoisonError::into_inner);
+        events.get_or_insert_default().remove(&event.as_raw());
+        Ok(())
+    }
+    [pfn] fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) { record(event, stream) }
+    [pfn] fn hipEventRecord_spt(event: hipEvent_t, stream: hipStream_t) { record(event, per_thread(stream)) }
+    [pfn] fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) {
+        match flags {
+            0 => record(event, stream),
+            // External: a node of its own in a captured graph.
+            1 => {
+                check(event)?;
+                enter_on(stream)?.event_record_flags(event, stream, 1)
+            }
+            _ => Err(hipErrorInvalidValue),
+        }
+    }
+    [pfn] fn hipEventQuery(event: hipEvent_t) {
+        find(event)?;
+        let driver = enter()?;
+        // Before 7 queries are permitted beside captures; CUDA permits them in the relaxed mode only.
+        if blobs::major() < 7 && captures::any() {
+            return captures::relaxed(driver, || driver.event_query(event));
+        }
+        driver.event_query(event)
+    }
+    [pfn] fn hipEventSynchronize(event: hipEvent_t) {
+        find(event)?;
+        enter()?.event_synchronize(event)
+    }
+    [pfn] fn hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, stop: hipEvent_t) {
+        required(milliseconds)?;
+        let (from, to) = (find(start)?, find(stop)?);
+        let timed = |event: Event| event.recorded && event.flags & hipEventDisableTiming == 0;
+        if !timed(from) || !timed(to) || from.device != to.device {
+            return Err(hipErrorInvalidHandle);
+        }
+        let mut measured = 0.0;
+        started()?.enter(from.device)?.event_elapsed(&mut measured, start, stop)?;
+        put(milliseconds, measured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_event_is_refused() {
+        assert_eq!(check(hipEvent_t::NULL), Err(hipErrorInvalidHandle));
+        assert_eq!(check(hipEvent_t::from_raw(0x1234)), Err(hipErrorInvalidHandle));
+        assert_eq!(create(std::ptr::null_mut(), 0), Err(hipErrorInvalidValue));
+        let mut event = hipEvent_t::NULL;
+        assert_eq!(create(&mut event, 0x100), Err(hipErrorInvalidValue));
+        assert_eq!(create(&mut event, hipEventInterprocess), Err(hipErrorInvalidValue));
+
+    }
+}

@@ -1,0 +1,155 @@
+//! Kernels and variables by name. Whatever code object a program has, the kernels that run are those of the PTX that is
+//! linked beside this crate: one text for each source file, so that a name that several files use stays with its file.
+//! A module of CUDA is loaded when its first kernel or variable is asked for.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use hip_sys::types::*;
+
+use crate::{blobs, captures};
+use crate::driver::{DevicePointer, Opaque};
+use crate::errors::Answer;
+use crate::memory::{self, Kind};
+use crate::state::started;
+
+/// Where names stand.
+#[derive(Debug, Default)]
+struct Index {
+    texts: Vec<&'static CStr>,
+    /// The text that has a kernel; the first one counts, because a shared header is in many.
+    kernels: HashMap<String, usize>,
+    /// The texts that have a variable, each with the variable's bytes.
+    variables: HashMap<String, Vec<(usize, usize)>>,
+}
+
+/// The name and the bytes of a variable that a line of PTX declares, such as
+/// `.visible .global .align 8 .b8 table[4096];`.
+fn variable(line: &str) -> Option<(&str, usize)> {
+    let rest = line.strip_prefix(".visible .global ").or_else(|| line.strip_prefix(".visible .const "))?;
+    let mut words = rest.split(' ');
+    let word = words.find(|word| word.starts_with(".b") || word.starts_with(".u") || word.starts_with(".f"))?;
+    let size = word.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse::<usize>().ok()? / 8;
+    let declared = words.next()?.trim_end_matches(';');
+    match declared.split_once('[') {
+        Some((name, count)) => Some((name, size * count.strip_suffix(']')?.parse::<usize>().ok()?)),
+        None => Some((declared, size)),
+    }
+}
+
+impl Index {
+    fn of(sources: Vec<(&'static str, &'static CStr)>) -> Index {
+        let mut index = Index::default();
+        for (_, text) in sources {
+            let number = index.texts.len();
+            for line in text.to_str().unwrap_or_default().lines() {
+                if let Some(rest) = line.strip_prefix(".visible .entry ") {
+                    let name = rest.split('(').next().unwrap_or_default();
+                    index.kernels.entry(name.to_owned()).or_insert(number);
+                } else if let Some((name, size)) = variable(line) {
+                    index.variables.entry(name.to_owned()).or_default().push((number, size));
+                }
+            }
+            index.texts.push(text);
+        }
+        index
+    }
+}
+
+fn index() -> &'static Index {
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    INDEX.get_or_init(|| Index::of(blobs::sources()))
+}
+
+/// The modules of CUDA behind one module or program of HIP, by device and text.
+#[derive(Debug, Default)]
+pub(crate) struct Image {
+    parts: Mutex<HashMap<(c_int, usize), Opaque>>,
+}
+
+impl Image {
+    fn part(&self, device: c_int, text: usize) -> Answer<Opaque> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&part) = parts.get(&(device, text)) {
+            return Ok(part);
+        }
+        let driver = started()?.enter(device)?;
+        // Loading is no part of what a program does beside a capture.
+        let mut module = Opaque::NULL;
+        captures::relaxed(driver, || {
+            driver.module_load(&mut module, index().texts[text].as_ptr().cast::<c_void>())
+        })?;
+        parts.insert((device, text), module);
+        Ok(module)
+    }
+
+    /// The kernel of this name on a device.
+    ///
+    /// # Errors
+    /// `hipErrorNotFound` if no source file has it.
+    pub(crate) fn kernel(&self, device: c_int, name: &str) -> Answer<Opaque> {
+        let text = *index().kernels.get(name).ok_or(hipErrorNotFound)?;
+        let part = self.part(device, text)?;
+        let name = CString::new(name).map_err(|_| hipErrorNotFound)?;
+        let mut function = Opaque::NULL;
+        started()?.enter(device)?.module_function(&mut function, part, name.as_ptr())?;
+        Ok(function)
+    }
+
+    /// The address and the bytes of a variable on a device; `size` tells apart those of several files.
+    ///
+    /// # Errors
+    /// `hipErrorNotFound` if no source file has it.
+    pub(crate) fn variable(&self, device: c_int, name: &str, size: Option<usize>) -> Answer<(DevicePointer, usize)> {
+        let found = index().variables.get(name).ok_or(hipErrorNotFound)?;
+        let &(text, _) =
+            found.iter().find(|(_, bytes)| size.is_none_or(|size| size == *bytes)).ok_or(hipErrorNotFound)?;
+        let part = self.part(device, text)?;
+        let name = CString::new(name).map_err(|_| hipErrorNotFound)?;
+        let (mut place, mut bytes) = (0, 0);
+        started()?.enter(device)?.module_global(&mut place, &mut bytes, part, name.as_ptr())?;
+        memory::keep(place, bytes, Kind::Variable, 0);
+        Ok((place, bytes))
+    }
+
+    /// Gives everything back.
+    pub(crate) fn unload(&self) -> Answer {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.drain().try_for_each(|((device, text), module)| {
+            let driver = started()?.enter(device)?;
+            // Its variables' memory is no longer the runtime's.
+            index().variables.iter().filter(|(_, found)| found.iter().any(|&(at, _)| at == text)).for_each(|(name, _)| {
+                let (mut place, mut bytes) = (0, 0);
+                let name = CString::new(name.as_str()).unwrap_or_default();
+                if driver.module_global(&mut place, &mut bytes, module, name.as_ptr()).is_ok() {
+                    memory::forget(std::ptr::without_provenance(place), &[Kind::Variable]);
+                }
+            });
+            driver.module_unload(module)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_in_the_first_text_that_has_them() {
+        let first = c".visible .entry mix(\n\t.param .u64 mix_param_0\n)\n.visible .global .align 8 .b8 table[4096];\n";
+        let second = c".visible .entry mix(\n.visible .entry _Z7nothingv()\t// comment\n.visible .global .align 8 .b8 table[512];\n.visible .const .align 4 .f32 one = 0f3F800000;\n";
+        let index = Index::of(vec![("a", first), ("b", second)]);
+        assert_eq!((index.kernels["mix"], index.kernels["_Z7nothingv"]), (0, 1));
+        assert_eq!(index.variables["table"], [(0, 4096), (1, 512)]);
+        assert_eq!(index.variables["one"], [(1, 4)]);
+        assert_eq!(index.kernels.len(), 2);
+    }
+
+    #[test]
+    fn lines_that_declare_no_variable_are_none() {
+        for line in ["", "\t.reg .b32 %r<2>;", ".visible .entry mix(", ".visible .global .align 4"] {
+            assert_eq!(variable(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What compiled programs register before `main`: their code, their kernels' host functions, their variables.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use hip_sys::types::*;
+
+use crate::driver::DevicePointer;
+use crate::errors::Answer;
+use crate::image::Image;
+use crate::modules::{self, Function, text};
+use crate::state::{self, api, put};
+
+/// A kernel of a compiled program.
+#[derive(Debug)]
+struct Kernel {
+    image: Arc<Image>,
+    name: String,
+    on: Mutex<HashMap<c_int, Function>>,
+}
+
+/// A variable of a compiled program.
+#[derive(Clone, Debug)]
+struct Variable {
+    image: Arc<Image>,
+    name: String,
+    size: usize,
+}
+
+/// By address in the program.
+#[derive(Debug, Default)]
+struct Registered {
+    kernels: HashMap<usize, Arc<Kernel>>,
+    variables: HashMap<usize, Variable>,
+    /// By the handle that the program has.
+    images: HashMap<usize, Arc<Image>>,
+}
+
+static REGISTERED: RwLock<Option<Registered>> = RwLock::new(None);
+
+fn registered<T>(change: impl FnOnce(&mut Registered) -> T) -> T {
+    change(REGISTERED.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// The kernel of a host function on a device.
+///
+/// # Errors
+/// `hipErrorInvalidDeviceFunction` if it is none.
+pub(crate) fn kernel(host: *const c_void, device: c_int) -> Answer<Function> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let kernel = registered.as_ref().and_then(|all| all.kernels.get(&host.addr()).cloned());
+    drop(registered);
+    let kernel = kernel.ok_or(hipErrorInvalidDeviceFunction)?;
+    let mut on = kernel.on.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&function) = on.get(&device) {
+        return Ok(function);
+    }
+    let function = modules::look_up(&kernel.image, device, &kernel.name).inspect_err(|_| {
+        eprintln!(
+            "hip-cuda: there is no kernel {} in the sources of which the PTX was made (scripts/hip-cuda)",
+            kernel.name
+        );
+    });
+    let function = function.map_err(|_| hipErrorInvalidDeviceFunction)?;
+    on.insert(device, function);
+    Ok(function)
+}
+
+/// The address on the calling thread's device and the bytes of a variable.
+///
+/// # Errors
+/// `hipErrorInvalidSymbol` if it is none.
+pub(crate) fn variable(symbol: *const c_void) -> Answer<(DevicePointer, usize)> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let variable = registered.as_ref().and_then(|all| all.variables.get(&symbol.addr()).cloned());
+    drop(registered);
+    let variable = variable.ok_or(hipErrorInvalidSymbol)?;
+    let found = variable.image.variable(state::device(), &variable.name, Some(variable.size));
+    found.map_err(|_| hipErrorInvalidSymbol)
+}
+
+/// Where and with what the next kernel is launched, as `<<<...>>>` says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Configuration {
+    pub(crate) grid: dim3,
+    pub(crate) block: dim3,
+    pub(crate) shared: usize,
+    pub(crate) stream: hipStream_t,
+}
+
+thread_local! {
+    static PUSHED: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+api! {
+    [value] fn __hipRegisterFatBinary(data: *const c_void) -> *mut *mut c_void {
+        // The handle is a place, as the program may read it.
+        let handle = Box::into_raw(Box::new(data.cast_mut()));
+        registered(|all| all.images.insert(handle.addr(), Arc::default()));
+        handle
+    }
+    [value] fn __hipUnregisterFatBinary(handle: *mut *mut c_void) -> () {
+        // The modules stay loaded: this may be the process's end, when the driver is gone already.
+        registered(|all| {
+            let Some(image) = all.images.remove(&handle.addr()) else { return };
+            all.kernels.retain(|_, kernel| !Arc::ptr_eq(&kernel.image, &image));
+            all.variables.retain(|_, variable| !Arc::ptr_eq(&variable.image, &image));
+        });
+    }
+    [value] fn __hipRegisterFunction(handle: *mut *mut c_void, host: *const c_void, device_function: *mut c_char,
+        name: *const c_char, limit: c_uint, tid: *mut uint3, bid: *mut uint3, block: *mut dim3, grid: *mut dim3,
+        size: *mut c_int) -> () {
+        let _ = (device_function, limit, tid, bid, block, grid, size);
+        let Ok(name) = text(name) else { return };
+        registered(|all| {
+            let Some(image) = all.images.get(&handle.addr()).cloned() else { return };
+            all.kernels.insert(host.addr(), Arc::new(Kernel { image, name, on: Mutex::default() }));
+        });
+    }
+    [value] fn __hipRegisterVar(handle: *mut *mut c_void, host: *mut c_void, host_name: *mut c_char,
+        name: *mut c_char, external: c_int, size: usize, constant: c_int, global: c_int) -> () {
+        let _ = (host_name, external, constant, global);
+        let Ok(name) = text(name) else { return };
+        registered(|all| {
+            let Some(image) = all.images.get(&handle.addr()).cloned() else { return };
+            all.variables.insert(host.addr(), Variable { image, name, size });
+        });
+    }
+    [pfn] fn __hipPushCallConfiguration(grid: dim3, block: dim3, shared: usize, stream: hipStream_t) {
+        PUSHED.with_borrow_mut(|pushed| pushed.push(Configuration { grid, block, shared, stream }));
+        Ok(())
+    }
+    [pfn] fn __hipPopCallConfiguration(grid: *mut dim3, block: *mut dim3, shared: *mut usize,
+        stream: *mut hipStream_t) {
+        let top = PUSHED.with_borrow_mut(Vec::pop).ok_or(hipErrorMissingConfiguration)?;
+        put(grid, top.grid)?;
+        put(block, top.block)?;
+        put(shared, top.shared)?;
+        put(stream, top.stream)
+    }
+}

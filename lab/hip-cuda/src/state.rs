@@ -1,0 +1,199 @@
+//! What the process and its threads hold: the driver, the devices' contexts, the current device, the last error.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use hip_sys::types::*;
+
+use crate::driver::{Driver, Opaque};
+use crate::errors::Answer;
+use crate::{blobs, streams};
+
+/// Declares functions that the library exports.
+///
+/// `[pfn]` has a body that ends in an [`Answer`], and the type of `hip-sys`, which the compiler compares; `[own]` the same
+/// without a type in `hip-sys`; `[value]` returns what its body says, and changes no error.
+macro_rules! api {
+    () => {};
+    ([pfn] fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        const _: hip_sys::pfn::$name = $name;
+        $crate::state::api! { [own] fn $name($($argument: $type),*) $body $($rest)* }
+    };
+    ([own] fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        #[doc = concat!("HIP's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// What HIP demands of its arguments: pointers lead to what their types say, for as long as HIP says.
+        // SAFETY: no other symbol of the library has this name, and its type is the one of HIP's headers.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> hip_sys::types::hipError_t {
+            #[allow(clippy::redundant_closure_call, reason = "`?` ends the closure")]
+            $crate::state::keep((|| -> $crate::errors::Answer { $body })())
+        }
+        $crate::state::api! { $($rest)* }
+    };
+    ([value] fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block $($rest:tt)*) => {
+        #[doc = concat!("HIP's `", stringify!($name), "`.")]
+        ///
+        /// # Safety
+        /// What HIP demands of its arguments.
+        // SAFETY: no other symbol of the library has this name, and its type is the one of HIP's headers.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
+        $crate::state::api! { $($rest)* }
+    };
+}
+pub(crate) use api;
+
+/// The driver and what is known of its devices from the start.
+#[derive(Debug)]
+pub(crate) struct Started {
+    pub(crate) driver: Driver,
+    /// How many devices there are.
+    pub(crate) devices: c_int,
+    contexts: Mutex<Vec<Option<Opaque>>>,
+}
+
+static STARTED: OnceLock<Answer<Started>> = OnceLock::new();
+
+thread_local! {
+    static DEVICE: Cell<c_int> = const { Cell::new(0) };
+    /// The device whose context is CUDA's current one on this thread.
+    static ENTERED: Cell<c_int> = const { Cell::new(-1) };
+    static LAST: Cell<hipError_t> = const { Cell::new(hipSuccess) };
+    static RESULT: Cell<hipError_t> = const { Cell::new(hipSuccess) };
+}
+
+fn start() -> Answer<Started> {
+    let driver = Driver::load()?;
+    let mut devices = 0;
+    driver.init(0)?;
+    driver.device_count(&mut devices)?;
+    if devices == 0 {
+        return Err(hipErrorNoDevice);
+    }
+    let contexts = Mutex::new(vec![None; usize::try_from(devices).unwrap_or(0)]);
+    Ok(Started { driver, devices, contexts })
+}
+
+/// The driver, loaded by the first call.
+pub(crate) fn started() -> Answer<&'static Started> {
+    STARTED.get_or_init(start).as_ref().map_err(|&code| code)
+}
+
+impl Started {
+    /// The context of a device, made by its first use.
+    pub(crate) fn context(&self, device: c_int) -> Answer<Opaque> {
+        let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = usize::try_from(device).map_err(|_| hipErrorInvalidDevice)?;
+        let place = contexts.get_mut(index).ok_or(hipErrorInvalidDevice)?;
+        if let Some(context) = *place {
+            return Ok(context);
+        }
+        let mut context = Opaque::NULL;
+        self.driver.context_retain(&mut context, device)?;
+        *place = Some(context);
+        Ok(context)
+    }
+
+    /// Makes the context of a device CUDA's current one on this thread.
+    pub(crate) fn enter(&self, device: c_int) -> Answer<&Driver> {
+        if ENTERED.get() != device {
+            self.driver.context_set(self.context(device)?)?;
+            ENTERED.set(device);
+        }
+        Ok(&self.driver)
+    }
+}
+
+impl Started {
+    /// The same while the thread ends: what it holds may be gone already.
+    pub(crate) fn enter_at_end(&self, device: c_int) -> Answer<&Driver> {
+        self.driver.context_set(self.context(device)?)?;
+        Ok(&self.driver)
+    }
+}
+
+/// The driver, with the thread's device as the current one.
+pub(crate) fn enter() -> Answer<&'static Driver> {
+    started()?.enter(DEVICE.get())
+}
+
+/// The driver, with the device of a stream as the current one; checks that there is such a stream.
+pub(crate) fn enter_on(stream: hipStream_t) -> Answer<&'static Driver> {
+    let driver = started()?.enter(streams::device_of(stream)?)?;
+    streams::used(stream);
+    Ok(driver)
+}
+
+/// The calling thread's device.
+pub(crate) fn device() -> c_int {
+    DEVICE.get()
+}
+
+/// Makes a device the calling thread's.
+pub(crate) fn set_device(device: c_int) -> Answer {
+    check_device(device)?;
+    DEVICE.set(device);
+    Ok(())
+}
+
+/// Refuses a device that does not exist.
+pub(crate) fn check_device(device: c_int) -> Answer<&'static Started> {
+    let started = started()?;
+    if (0..started.devices).contains(&device) { Ok(started) } else { Err(hipErrorInvalidDevice) }
+}
+
+/// The code of an answer, kept as the last error: up to 6 every result, from 7 on errors only (`HIP_RETURN` in AMD's
+/// hip_internal.hpp).
+pub(crate) fn keep(answer: Answer) -> hipError_t {
+    let code = answer.err().unwrap_or(hipSuccess);
+    RESULT.set(code);
+    if blobs::major() < 7 || (code != hipSuccess && code != hipErrorNotReady) {
+        LAST.set(code);
+    }
+    code
+}
+
+pub(crate) fn take_last() -> hipError_t {
+    LAST.replace(hipSuccess)
+}
+
+pub(crate) fn last() -> hipError_t {
+    LAST.get()
+}
+
+pub(crate) fn take_result() -> hipError_t {
+    RESULT.replace(hipSuccess)
+}
+
+/// Writes an answer where the program wants it.
+///
+/// # Errors
+/// `hipErrorInvalidValue` for null.
+pub(crate) fn put<T>(place: *mut T, value: T) -> Answer {
+    if place.is_null() {
+        return Err(hipErrorInvalidValue);
+    }
+    // SAFETY: the program gave the place for a value of this type, as the function's prototype says.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Reads what the program passes by pointer.
+///
+/// # Errors
+/// `hipErrorInvalidValue` for null.
+pub(crate) fn get<T: Copy>(place: *const T) -> Answer<T> {
+    if place.is_null() {
+        return Err(hipErrorInvalidValue);
+    }
+    // SAFETY: the program gave the place of a value of this type, as the function's prototype says.
+    Ok(unsafe { place.read() })
+}
+
+/// Refuses null where the program must give a place.
+pub(crate) fn required<T>(place: *const T) -> Answer {
+    if place.is_null() { Err(hipErrorInvalidValue) } else { Ok(()) }
+}
