@@ -428,10 +428,13 @@ fn chain() -> Vec<(usize, u32, i64)> {
     vec![(0, 1, 9), (1, 1, 5), (1, 2, 5)]
 }
 
+/// The threads of a check. One of the tests takes longer than all others together.
+const THREADS: usize = 2;
+
 #[test]
 fn no_event_is_lost_under_the_default_policy() {
     for queues in [two(), gang(), chain()] {
-        let checker = Handshake::new(queues, Order::Real).checker().spawn_bfs().join();
+        let checker = Handshake::new(queues, Order::Real).checker().threads(THREADS).spawn_bfs().join();
         checker.assert_properties();
         println!("{} states", checker.unique_state_count());
     }
@@ -469,7 +472,7 @@ fn hinted(setting: &Setting) -> [Setting; 2] {
 
 #[track_caller]
 fn check_no_event_is_lost(settings: &[Setting], queues: Gangs) -> usize {
-    let checker = Handshake::under(settings, queues, Order::Real).checker().spawn_bfs().join();
+    let checker = Handshake::under(settings, queues, Order::Real).checker().threads(THREADS).spawn_bfs().join();
     let lost = checker.discovery("no event is lost");
     let kinds = settings.iter().map(|setting| (setting.policy.kind, setting.own.map(|own| own.1.kind)));
     assert!(lost.is_none(), "{:?}: {lost:?}", kinds.collect::<Vec<_>>());
@@ -526,7 +529,7 @@ fn events_are_lost_in_another_order() {
         Order::IgnoresNotifier,
         Order::TakesNotificationsLate,
     ] {
-        let checker = Handshake::new(two(), order).checker().spawn_bfs().join();
+        let checker = Handshake::new(two(), order).checker().threads(THREADS).spawn_bfs().join();
         assert!(checker.discovery("no event is lost").is_some(), "{order:?}");
     }
 }
@@ -539,7 +542,7 @@ fn events_are_lost_if_a_new_setting_is_applied_partially() {
     let equal = Setting::plain(registry::find(PolicyKind::Chpf).unwrap(), &two());
     for order in [Order::NoDecisionAfterChange, Order::KeepsMasks] {
         for settings in [[one.clone(), other.clone()], [equal.clone(), hpf.clone()]] {
-            let checker = Handshake::under(&settings, two(), order).checker().spawn_bfs().join();
+            let checker = Handshake::under(&settings, two(), order).checker().threads(THREADS).spawn_bfs().join();
             let kinds = settings.map(|setting| setting.policy.kind);
             assert!(checker.discovery("no event is lost").is_some(), "{order:?} {kinds:?}");
         }
