@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_code_object_ends_where_its_headers_say() {
-        let mut elf = vec![0_u8; 200];
+        let mut elf = [0_u8; 200];
         elf[..4].copy_from_slice(b"\x7fELF");
         elf[18..20].copy_from_slice(&AMDGPU.to_le_bytes());
         elf[40..48].copy_from_slice(&72_u64.to_le_bytes());
