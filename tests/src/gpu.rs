@@ -251,7 +251,9 @@ impl Run {
         let mut all = variables.to_vec();
         for pair in self.sim.chunks(2) {
             match pair {
-                [option, value] if option == "--gpus" => all.push(("CUDA_CPU_DEVICES".to_owned(), value.clone())),
+                [option, value] if option == "--gpus" => {
+                    all.push(("CUDA_CPU_DEVICES".to_owned(), value.clone()))
+                }
                 [option, value] if option == "--vram" => {
                     let bytes = value.parse::<u64>().map_or(0, |gib| gib << 30);
                     all.push(("CUDA_CPU_MEMORY".to_owned(), bytes.to_string()));

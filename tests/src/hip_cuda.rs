@@ -152,7 +152,10 @@ pub fn compare(programs: &[Program], runtime: &HipCuda, named: &[&'static Mode])
             (false, Some(_)) => outcome.omitted += 1,
             (true, Some(omitted)) => {
                 outcome.failed += 1;
-                println!("\n{program} passes, and is listed in tests/src/hip_cuda/omitted.rs: {}", omitted.reason);
+                println!(
+                    "\n{program} passes, and is listed in tests/src/hip_cuda/omitted.rs: {}",
+                    omitted.reason
+                );
             }
             (false, None) => {
                 outcome.failed += 1;
@@ -177,14 +180,17 @@ pub fn against_amd(programs: &[Program], runtime: &HipCuda) -> Outcome {
         }
         let (here, there) = (output(runtime), output(&Installed));
         let same = match (&here, &there) {
-            (Ok((code, text, _)), Ok((other_code, other_text, _))) => code == other_code && text == other_text,
+            (Ok((code, text, _)), Ok((other_code, other_text, _))) => {
+                code == other_code && text == other_text
+            }
             _ => false,
         };
         if !same {
             println!("{}:", program.name);
             match (here, there) {
                 (Ok((_, here, stderr)), Ok((_, there, _))) => {
-                    let mut both = here.lines().zip(there.lines()).filter(|(here, there)| here != there).peekable();
+                    let mut both =
+                        here.lines().zip(there.lines()).filter(|(here, there)| here != there).peekable();
                     if both.peek().is_none() {
                         println!("  ends early: {stderr}");
                     }

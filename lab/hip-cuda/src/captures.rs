@@ -86,7 +86,10 @@ pub(crate) fn refuse_unsafe() -> Answer {
     if !any() || MODE.get() == hipStreamCaptureModeRelaxed.0 {
         return Ok(());
     }
-    if origins().as_ref().is_some_and(|origins| origins.values().any(|&mode| mode != hipStreamCaptureModeRelaxed.0)) {
+    if origins()
+        .as_ref()
+        .is_some_and(|origins| origins.values().any(|&mode| mode != hipStreamCaptureModeRelaxed.0))
+    {
         invalidate();
         return Err(hipErrorStreamCaptureUnsupported);
     }
@@ -144,7 +147,14 @@ struct Places {
 fn info(stream: hipStream_t, places: Places) -> Answer {
     let (mut status, mut id, mut graph) = (0, 0, hipGraph_t::NULL);
     let (mut dependencies, mut count) = (ptr::null(), 0);
-    enter_on(stream)?.capture_info(stream, &mut status, &mut id, &mut graph, &mut dependencies, &mut count)?;
+    enter_on(stream)?.capture_info(
+        stream,
+        &mut status,
+        &mut id,
+        &mut graph,
+        &mut dependencies,
+        &mut count,
+    )?;
     put(places.status, hipStreamCaptureStatus(status))?;
     if status != hipStreamCaptureStatusNone.0 {
         let _ = put(places.id, id);

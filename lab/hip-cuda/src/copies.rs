@@ -59,12 +59,24 @@ pub(crate) fn copy(
     driver.copy(to.addr(), from.addr(), bytes, stream)
 }
 
-fn copy_async(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
+fn copy_async(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> Answer {
     check_kind(kind)?;
     copy(to, from, bytes, kind, stream)
 }
 
-fn copy_now(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind, stream: hipStream_t) -> Answer {
+fn copy_now(
+    to: *mut c_void,
+    from: *const c_void,
+    bytes: usize,
+    kind: hipMemcpyKind,
+    stream: hipStream_t,
+) -> Answer {
     check_kind(kind)?;
     now(stream, || copy(to, from, bytes, kind, stream))
 }
@@ -83,7 +95,8 @@ impl Rows {
     /// Refuses rows that do not fit into the known memory.
     fn check(&self, [width, height, depth]: [usize; 3]) -> Answer {
         let rows = (depth - 1).checked_mul(self.rows).and_then(|rows| rows.checked_add(height - 1));
-        let span = rows.and_then(|rows| rows.checked_mul(self.pitch)).and_then(|bytes| bytes.checked_add(width));
+        let span =
+            rows.and_then(|rows| rows.checked_mul(self.pitch)).and_then(|bytes| bytes.checked_add(width));
         let end = span.and_then(|span| span.checked_add(self.offset));
         memory::check(self.base, end.ok_or(hipErrorInvalidValue)?)
     }
@@ -142,7 +155,12 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
     if copy.width_in_bytes == 0 || copy.height == 0 {
         return Ok(());
     }
-    let side = |kind: hipMemoryType, host: *const c_void, device: *const c_void, x: usize, y: usize, pitch: usize| {
+    let side = |kind: hipMemoryType,
+                host: *const c_void,
+                device: *const c_void,
+                x: usize,
+                y: usize,
+                pitch: usize| {
         let base = match kind.kind(blobs::major()) {
             Some(MemoryKind::Host) => host,
             Some(MemoryKind::Device | MemoryKind::Unified | MemoryKind::Managed) => device,
@@ -154,7 +172,8 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
         if base.is_null() || pitch < copy.width_in_bytes {
             return Err(hipErrorInvalidValue);
         }
-        let offset = y.checked_mul(pitch).and_then(|bytes| bytes.checked_add(x)).ok_or(hipErrorInvalidValue)?;
+        let offset =
+            y.checked_mul(pitch).and_then(|bytes| bytes.checked_add(x)).ok_or(hipErrorInvalidValue)?;
         Ok(Rows { base, offset, pitch, rows: copy.height })
     };
     let from = side(
@@ -195,7 +214,8 @@ pub(crate) fn slices(params: *const hipMemcpy3DParms) -> Answer<Option<Copy3D>> 
             return Err(hipErrorInvalidPitchValue);
         }
         let rows = at.z.checked_mul(memory.ysize).and_then(|rows| rows.checked_add(at.y));
-        let offset = rows.and_then(|rows| rows.checked_mul(memory.pitch)).and_then(|bytes| bytes.checked_add(at.x));
+        let offset =
+            rows.and_then(|rows| rows.checked_mul(memory.pitch)).and_then(|bytes| bytes.checked_add(at.x));
         let offset = offset.ok_or(hipErrorInvalidValue)?;
         let rows = if extent.depth == 1 { memory.ysize.max(extent.height) } else { memory.ysize };
         Ok(Rows { base: memory.ptr.cast_const(), offset, pitch: memory.pitch, rows })

@@ -35,35 +35,35 @@ fn architecture() -> &'static str {
 
 /// HIP's attributes (`hipDeviceAttribute_t`, the same in 5.2, 6.4 and 7.2) and CUDA's of the same meaning.
 const ATTRIBUTES: &[(u32, c_int)] = &[
-    (0, 32),      // ECC
-    (2, 40),      // asynchronous engines
-    (3, 19),      // maps host memory
-    (5, 13),      // clock rate
-    (6, 20),      // compute mode
-    (8, 31),      // concurrent kernels
-    (9, 89),      // concurrent managed access
-    (10, 95),     // cooperative launch
-    (11, 96),     // the same on several devices
-    (16, 18),     // integrated
-    (18, 17),     // time limit of kernels
-    (19, 38),     // bytes of L2 cache
-    (23, 75),     // compute capability
-    (24, 83),     // managed memory
-    (26, 2),      // most threads of a block in each dimension
+    (0, 32),  // ECC
+    (2, 40),  // asynchronous engines
+    (3, 19),  // maps host memory
+    (5, 13),  // clock rate
+    (6, 20),  // compute mode
+    (8, 31),  // concurrent kernels
+    (9, 89),  // concurrent managed access
+    (10, 95), // cooperative launch
+    (11, 96), // the same on several devices
+    (16, 18), // integrated
+    (18, 17), // time limit of kernels
+    (19, 38), // bytes of L2 cache
+    (23, 75), // compute capability
+    (24, 83), // managed memory
+    (26, 2),  // most threads of a block in each dimension
     (27, 3),
     (28, 4),
-    (29, 5),      // most blocks of a grid
+    (29, 5), // most blocks of a grid
     (30, 6),
     (31, 7),
-    (56, 1),      // most threads of a block
-    (57, 39),     // of a multiprocessor
-    (58, 11),     // most bytes of a pitch
-    (59, 37),     // memory bus
-    (60, 36),     // memory clock
-    (61, 76),     // compute capability, minor
+    (56, 1),  // most threads of a block
+    (57, 39), // of a multiprocessor
+    (58, 11), // most bytes of a pitch
+    (59, 37), // memory bus
+    (60, 36), // memory clock
+    (61, 76), // compute capability, minor
     (63, MULTIPROCESSORS),
-    (65, 88),     // pageable memory
-    (67, 33),     // PCI bus, device, domain
+    (65, 88), // pageable memory
+    (67, 33), // PCI bus, device, domain
     (68, 34),
     (69, 50),
     (71, 12),     // registers of a block
@@ -132,7 +132,8 @@ const NUMBERS: &[(u32, usize, usize)] = &[
     (65, 784, 672),
 ];
 /// The same for fields of eight bytes.
-const WIDE_NUMBERS: &[(u32, usize, usize)] = &[(SHARED_PER_BLOCK, 264, 296), (83, 320, 352), (10_002, 376, 1416)];
+const WIDE_NUMBERS: &[(u32, usize, usize)] =
+    &[(SHARED_PER_BLOCK, 264, 296), (83, 320, 352), (10_002, 376, 1416)];
 
 /// Fills the structure of a release; `newer` is that of 6.0 and later.
 fn properties(bytes: &mut [u8], device: c_int, newer: bool) -> Answer {
@@ -168,14 +169,20 @@ fn older(place: *mut hipDeviceProp_tR0000, device: c_int) -> Answer {
 }
 
 /// Writes a text into the room that a program gives, cut where it ends.
-fn put_text(place: *mut c_char, length: c_int, write: impl FnOnce(&Driver, *mut c_char, c_int) -> Answer) -> Answer {
+fn put_text(
+    place: *mut c_char,
+    length: c_int,
+    write: impl FnOnce(&Driver, *mut c_char, c_int) -> Answer,
+) -> Answer {
     required(place)?;
     if length <= 0 {
         return Err(hipErrorInvalidValue);
     }
     let mut whole = [0; 256];
     write(enter()?, whole.as_mut_ptr(), 256)?;
-    let text = CStr::from_bytes_until_nul(&whole.map(c_char::cast_unsigned)).map_err(|_| hipErrorUnknown)?.to_owned();
+    let text = CStr::from_bytes_until_nul(&whole.map(c_char::cast_unsigned))
+        .map_err(|_| hipErrorUnknown)?
+        .to_owned();
     let bytes = text.to_bytes();
     let room = usize::try_from(length).unwrap_or(0) - 1;
     for (index, byte) in bytes.iter().take(room).chain(&[0]).enumerate() {

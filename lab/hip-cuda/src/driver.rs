@@ -9,8 +9,8 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
 use hip_sys::types::{
-    dim3, hipError_t, hipErrorNoDevice, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t, hipIpcEventHandle_t,
-    hipIpcMemHandle_t, hipMemPool_t, hipStream_t,
+    dim3, hipError_t, hipErrorNoDevice, hipEvent_t, hipGraph_t, hipGraphExec_t, hipGraphNode_t,
+    hipIpcEventHandle_t, hipIpcMemHandle_t, hipMemPool_t, hipStream_t,
 };
 
 use crate::errors;

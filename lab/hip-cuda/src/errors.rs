@@ -20,7 +20,7 @@ pub(crate) fn result(code: c_uint) -> Answer {
     match code {
         0 => Ok(()),
         // Illegal instruction, misaligned address, invalid address space, invalid program counter, stack error: a kernel failed.
-        714 | 715 | 716 | 717 | 718 => Err(hipErrorLaunchFailure),
+        714..=718 => Err(hipErrorLaunchFailure),
         // Not permitted: HIP has one code for what cannot be done.
         800 => Err(hipErrorNotSupported),
         // PTX that the driver's compiler does not take.

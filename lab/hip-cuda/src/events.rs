@@ -151,6 +151,5 @@ mod tests {
         let mut event = hipEvent_t::NULL;
         assert_eq!(create(&mut event, 0x100), Err(hipErrorInvalidValue));
         assert_eq!(create(&mut event, hipEventInterprocess), Err(hipErrorInvalidValue));
-
     }
 }

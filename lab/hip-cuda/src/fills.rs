@@ -48,7 +48,13 @@ fn fill(to: *mut c_void, value: Value, count: usize, stream: hipStream_t) -> Ans
     }
 }
 
-fn fill_rows(to: *mut c_void, pitch: usize, value: Value, (width, height): (usize, usize), stream: hipStream_t) -> Answer {
+fn fill_rows(
+    to: *mut c_void,
+    pitch: usize,
+    value: Value,
+    (width, height): (usize, usize),
+    stream: hipStream_t,
+) -> Answer {
     let driver = enter_on(stream)?;
     if width == 0 || height == 0 {
         return Ok(());

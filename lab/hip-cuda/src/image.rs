@@ -8,11 +8,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hip_sys::types::*;
 
-use crate::{blobs, captures};
 use crate::driver::{DevicePointer, Opaque};
 use crate::errors::Answer;
 use crate::memory::{self, Kind};
 use crate::state::started;
+use crate::{blobs, captures};
 
 /// Where names stand.
 #[derive(Debug, Default)]
@@ -29,7 +29,8 @@ struct Index {
 fn variable(line: &str) -> Option<(&str, usize)> {
     let rest = line.strip_prefix(".visible .global ").or_else(|| line.strip_prefix(".visible .const "))?;
     let mut words = rest.split(' ');
-    let word = words.find(|word| word.starts_with(".b") || word.starts_with(".u") || word.starts_with(".f"))?;
+    let word =
+        words.find(|word| word.starts_with(".b") || word.starts_with(".u") || word.starts_with(".f"))?;
     let size = word.trim_start_matches(|letter: char| !letter.is_ascii_digit()).parse::<usize>().ok()? / 8;
     let declared = words.next()?.trim_end_matches(';');
     match declared.split_once('[') {
@@ -101,7 +102,12 @@ impl Image {
     ///
     /// # Errors
     /// `hipErrorNotFound` if no source file has it.
-    pub(crate) fn variable(&self, device: c_int, name: &str, size: Option<usize>) -> Answer<(DevicePointer, usize)> {
+    pub(crate) fn variable(
+        &self,
+        device: c_int,
+        name: &str,
+        size: Option<usize>,
+    ) -> Answer<(DevicePointer, usize)> {
         let found = index().variables.get(name).ok_or(hipErrorNotFound)?;
         let &(text, _) =
             found.iter().find(|(_, bytes)| size.is_none_or(|size| size == *bytes)).ok_or(hipErrorNotFound)?;
@@ -119,13 +125,15 @@ impl Image {
         parts.drain().try_for_each(|((device, text), module)| {
             let driver = started()?.enter(device)?;
             // Its variables' memory is no longer the runtime's.
-            index().variables.iter().filter(|(_, found)| found.iter().any(|&(at, _)| at == text)).for_each(|(name, _)| {
-                let (mut place, mut bytes) = (0, 0);
-                let name = CString::new(name.as_str()).unwrap_or_default();
-                if driver.module_global(&mut place, &mut bytes, module, name.as_ptr()).is_ok() {
-                    memory::forget(std::ptr::without_provenance(place), &[Kind::Variable]);
-                }
-            });
+            index().variables.iter().filter(|(_, found)| found.iter().any(|&(at, _)| at == text)).for_each(
+                |(name, _)| {
+                    let (mut place, mut bytes) = (0, 0);
+                    let name = CString::new(name.as_str()).unwrap_or_default();
+                    if driver.module_global(&mut place, &mut bytes, module, name.as_ptr()).is_ok() {
+                        memory::forget(std::ptr::without_provenance(place), &[Kind::Variable]);
+                    }
+                },
+            );
             driver.module_unload(module)
         })
     }

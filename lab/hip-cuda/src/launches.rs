@@ -362,9 +362,18 @@ mod tests {
 
     #[test]
     fn an_unusual_order_of_extra_is_refused() {
-        let mut extra = [HIP_LAUNCH_PARAM_BUFFER_SIZE, ptr::null_mut(), HIP_LAUNCH_PARAM_BUFFER_POINTER, ptr::null_mut(), HIP_LAUNCH_PARAM_END];
+        let mut extra = [
+            HIP_LAUNCH_PARAM_BUFFER_SIZE,
+            ptr::null_mut(),
+            HIP_LAUNCH_PARAM_BUFFER_POINTER,
+            ptr::null_mut(),
+            HIP_LAUNCH_PARAM_END,
+        ];
         let one = dim3::new(1, 1, 1);
-        let launch = Launch { extra: extra.as_mut_ptr(), ..Launch::new(one, one, 0, hipStream_t::NULL, ptr::null_mut()) };
+        let launch = Launch {
+            extra: extra.as_mut_ptr(),
+            ..Launch::new(one, one, 0, hipStream_t::NULL, ptr::null_mut())
+        };
         assert_eq!(launch.list(&mut [ptr::null_mut(); 5]), Err(hipErrorInvalidValue));
     }
 }

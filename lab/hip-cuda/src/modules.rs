@@ -42,7 +42,10 @@ static FUNCTIONS: RwLock<Option<HashMap<usize, Function>>> = RwLock::new(None);
 /// `hipErrorInvalidHandle` for what is no function.
 pub(crate) fn function(handle: hipFunction_t) -> Answer<Function> {
     let functions = FUNCTIONS.read().unwrap_or_else(PoisonError::into_inner);
-    functions.as_ref().and_then(|functions| functions.get(&handle.as_raw()).copied()).ok_or(hipErrorInvalidHandle)
+    functions
+        .as_ref()
+        .and_then(|functions| functions.get(&handle.as_raw()).copied())
+        .ok_or(hipErrorInvalidHandle)
 }
 
 /// `CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK`, `-SHARED_SIZE_BYTES`, `-MAX_DYNAMIC_SHARED_SIZE_BYTES`.
@@ -222,14 +225,19 @@ mod tests {
 
     #[test]
     fn a_code_object_ends_where_its_headers_say() {
-        let mut elf = vec![0_u8; 200];
+        let mut elf = [0_u8; 200];
         elf[..4].copy_from_slice(b"\x7fELF");
         elf[18..20].copy_from_slice(&AMDGPU.to_le_bytes());
         elf[40..48].copy_from_slice(&72_u64.to_le_bytes());
         elf[58..60].copy_from_slice(&64_u16.to_le_bytes());
         elf[60..62].copy_from_slice(&2_u16.to_le_bytes());
         // SAFETY: the list is longer than the headers say.
-        let seen = unsafe { [bytes(elf.as_ptr()), bytes(c"no code object, a text that is long enough for any header".as_ptr().cast())] };
+        let seen = unsafe {
+            [
+                bytes(elf.as_ptr()),
+                bytes(c"no code object, a text that is long enough for any header".as_ptr().cast()),
+            ]
+        };
         assert_eq!(seen[0].as_ref().map(Vec::len), Ok(200));
         assert_eq!(seen[1], Err(hipErrorInvalidImage));
     }

@@ -47,7 +47,9 @@ struct HostParams {
 }
 
 const _: () = {
-    assert!(size_of::<KernelParams>() == 64 && size_of::<FillParams>() == 48 && size_of::<HostParams>() == 16);
+    assert!(
+        size_of::<KernelParams>() == 64 && size_of::<FillParams>() == 48 && size_of::<HostParams>() == 16
+    );
 };
 
 /// A kernel's parameters for CUDA. The function is a host function of the program, or the handle of a module's.

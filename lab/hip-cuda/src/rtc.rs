@@ -18,7 +18,8 @@ const COMPILATION: hiprtcResult = hiprtcResult(6);
 /// The handle of every program: they all become the same code object.
 const PROGRAM: usize = 0x67_7772_7463;
 
-const LOG: &[u8] = b"hip-cuda compiles only sources whose kernels it has: see examples/kernels and scripts/hip-cuda\0";
+const LOG: &[u8] =
+    b"hip-cuda compiles only sources whose kernels it has: see examples/kernels and scripts/hip-cuda\0";
 
 fn check(program: hiprtcProgram) -> Result<(), hiprtcResult> {
     if program.as_raw() == PROGRAM { Ok(()) } else { Err(INVALID_PROGRAM) }

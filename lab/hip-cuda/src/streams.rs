@@ -87,9 +87,19 @@ fn destroy(stream: hipStream_t) -> Answer {
     }
     let driver = enter_on(stream)?;
     captures::forget(stream);
+    let device = device_of(stream)?;
     // AMD's runtime waits for the stream's work here (`hip::Stream::terminate`), CUDA does not. During a capture there is none.
-    let _ = driver.stream_synchronize(stream);
-    driver.stream_destroy(stream)?;
+    if driver.stream_synchronize(stream) == Err(hipErrorInvalidContext) {
+        // A thread that ends, in the destructors of other libraries, has no context any more.
+        let elsewhere = std::thread::spawn(move || {
+            let driver = state::started()?.enter(device)?;
+            let _ = driver.stream_synchronize(stream);
+            driver.stream_destroy(stream)
+        });
+        elsewhere.join().unwrap_or(Err(hipErrorUnknown))?;
+    } else {
+        driver.stream_destroy(stream)?;
+    }
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
     streams.get_or_insert_default().remove(&stream.as_raw());
     Ok(())
@@ -131,7 +141,8 @@ pub(crate) fn used(stream: hipStream_t) {
 /// Up to 5.x waits for and queries of a blocking stream are about the default stream as well (`hipStreamSynchronize` and
 /// `hipStreamQuery` in hip_stream.cpp).
 fn with_legacy(stream: hipStream_t, ask: impl FnOnce(hipStream_t) -> Answer) -> Answer {
-    if blobs::major() >= 6 || !LEGACY_BUSY.load(Ordering::Acquire) || !is_blocking(stream) || captures::any() {
+    if blobs::major() >= 6 || !LEGACY_BUSY.load(Ordering::Acquire) || !is_blocking(stream) || captures::any()
+    {
         return Ok(());
     }
     ask(hipStream_t::NULL)?;

@@ -14,7 +14,13 @@ use crate::streams::{LEGACY, OWN, now, per_thread};
 
 /// The address of a part of a variable (`ihipMemcpySymbol_validate` in hip_memory.cpp). From 6.3 on only the direction
 /// that the call says is permitted, and within a device.
-fn part(symbol: *const c_void, bytes: usize, offset: usize, kind: hipMemcpyKind, own: hipMemcpyKind) -> Answer<*mut c_void> {
+fn part(
+    symbol: *const c_void,
+    bytes: usize,
+    offset: usize,
+    kind: hipMemcpyKind,
+    own: hipMemcpyKind,
+) -> Answer<*mut c_void> {
     enter()?;
     let (start, size) = variable(symbol)?;
     if offset.checked_add(bytes).is_none_or(|end| end > size) {

@@ -67,7 +67,13 @@ unsafe extern "C" fn wait_masked(data: *mut c_void) {
     }
 }
 
-fn wait(stream: hipStream_t, address: *mut c_void, value: u64, flags: c_uint, (mask, wide): (u64, bool)) -> Answer {
+fn wait(
+    stream: hipStream_t,
+    address: *mut c_void,
+    value: u64,
+    flags: c_uint,
+    (mask, wide): (u64, bool),
+) -> Answer {
     check(address)?;
     if flags > NOR {
         return Err(hipErrorInvalidValue);
@@ -154,7 +160,8 @@ mod tests {
 
     #[test]
     fn masks_choose_the_bits_that_are_compared() {
-        let wait = |compare, value, mask| Masked { address: ptr::null_mut(), value, mask, compare, wide: false };
+        let wait =
+            |compare, value, mask| Masked { address: ptr::null_mut(), value, mask, compare, wide: false };
         assert!(wait(EQUAL, 0x12, 0xF).holds(0xFF2) && !wait(EQUAL, 0x12, 0xFF).holds(0xFF2));
         assert!(wait(GREATER, 5, 0xFF).holds(0x105) && !wait(GREATER, 5, 0xFF).holds(0x104));
         assert!(wait(AND, 8, 0xF).holds(0x18) && !wait(AND, 0x18, 0xF).holds(0x10));

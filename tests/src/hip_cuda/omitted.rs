@@ -33,7 +33,7 @@ pub const OMITTED: &[Omitted] = &[
     },
     Omitted {
         programs: &["life_atexit", "life_static"],
-        reason: "works after main has returned, when the CUDA driver has ended already (CUDA_ERROR_DEINITIALIZED)",
+        reason: "works after main has returned, when the CUDA driver has ended for the thread or the process",
     },
     Omitted {
         programs: &["life_exec_clean"],
