@@ -17,7 +17,7 @@
 //! that moment. Everything else takes a lock that may then be held for ever, so a child starts with a new
 //! [`Kernels`].
 
-use crate::code_object::{Image, NameKey, Processors};
+use crate::code_object::{self, Image, NameKey, Processors};
 use crate::layout::{Kernel, Unknown};
 use crate::map::HandleMap;
 use crate::mix::Mix;
@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, Weak};
 
 /// A kernel, or the reason why nothing is known of it.
 type Answer = Result<Kernel, Unknown>;
@@ -55,6 +55,9 @@ struct State {
     /// The images by index. An index is reused; the owners that refer to it are removed together with the
     /// image.
     images: Vec<Option<Loaded>>,
+    /// The code of binaries that was read, by its address. The wrappers of one library can share it
+    /// (`-fgpu-rdc` makes one for each source file), and reading it once for each can take minutes.
+    shared: Shared,
     free: Vec<u32>,
     binaries: HashMap<usize, u32, Mix>,
     modules: HashMap<usize, u32, Mix>,
@@ -66,15 +69,21 @@ struct State {
     kept: HashSet<&'static Found, Mix>,
 }
 
+type Shared = HashMap<usize, Weak<Mutex<Image>>, Mix>;
+
 /// An image, and the handles of its kernels.
 struct Loaded {
-    /// The wrapper of a fat binary that has not been read yet.
-    wrapper: Option<Wrapper>,
-    image: Image,
+    code: Code,
     /// Host functions that were registered since the last search.
     noted: Vec<(usize, NameKey)>,
     /// The handles that are in `State::owners`.
     handles: Vec<usize>,
+}
+
+enum Code {
+    /// A fat binary that has not been read yet.
+    Unread(Wrapper),
+    Read(Arc<Mutex<Image>>),
 }
 
 /// The address passed to `__hipRegisterFatBinary`.
@@ -173,7 +182,7 @@ impl Kernels {
         if let Some(old) = state.binaries.remove(&modules.addr()) {
             self.forget(&mut state, old);
         }
-        let image = state.add(Some(Wrapper(wrapper)), Image::EMPTY);
+        let image = state.add(Code::Unread(Wrapper(wrapper)));
         state.binaries.insert(modules.addr(), image);
     }
 
@@ -223,15 +232,17 @@ impl Kernels {
             let image = match state.past.get(&wrapper.addr()) {
                 Some(&image) => image,
                 None => {
-                    let image = state.add(Some(Wrapper(*wrapper)), Image::EMPTY);
+                    let image = state.add(Code::Unread(Wrapper(*wrapper)));
                     state.past.insert(wrapper.addr(), image);
                     image
                 }
             };
             let processors = self.processors();
-            let Some(Some(loaded)) = state.images.get_mut(image as usize) else { continue };
+            let State { images, shared, .. } = &mut *state;
+            let Some(Some(loaded)) = images.get_mut(image as usize) else { continue };
             let device = processors.kinds().first();
-            if loaded.image(processors).kernel_by_key(name, device) == Err(Unknown::NoSuchKernel) {
+            let code = loaded.image(processors, shared);
+            if code.lock().kernel_by_key(name, device) == Err(Unknown::NoSuchKernel) {
                 continue;
             }
             known = true;
@@ -265,7 +276,7 @@ impl Kernels {
         if let Some(old) = state.modules.remove(&module.as_raw()) {
             self.forget(&mut state, old);
         }
-        let image = state.add(None, image);
+        let image = state.add(Code::Read(Arc::new(Mutex::new(image))));
         state.modules.insert(module.as_raw(), image);
     }
 
@@ -375,8 +386,8 @@ impl Kernels {
 }
 
 impl State {
-    fn add(&mut self, wrapper: Option<Wrapper>, image: Image) -> u32 {
-        let loaded = Some(Loaded { wrapper, image, noted: Vec::new(), handles: Vec::new() });
+    fn add(&mut self, code: Code) -> u32 {
+        let loaded = Some(Loaded { code, noted: Vec::new(), handles: Vec::new() });
         if let Some(free) = self.free.pop()
             && let Some(slot) = self.images.get_mut(free as usize)
         {
@@ -414,13 +425,13 @@ impl State {
 
     /// Reads the kernels of a handle. Fails only if the handle is unknown.
     fn read(&mut self, handle: usize, processors: &Processors) -> Result<Found, Unknown> {
-        let Self { owners, images, .. } = self;
+        let Self { owners, images, shared, .. } = self;
         let owners = owners.get(&handle).ok_or(Unknown::NotRegistered)?.all();
         let mut on = |kind| {
             let mut result: Answer = Err(Unknown::NotRegistered);
             for owner in owners {
                 let Some(Some(loaded)) = images.get_mut(owner.image as usize) else { continue };
-                let kernel = loaded.image(processors).kernel_by_key(owner.name, kind);
+                let kernel = loaded.image(processors, shared).lock().kernel_by_key(owner.name, kind);
                 // The runtime's choice among them is not known, so all must agree.
                 match (&result, &kernel) {
                     (Ok(one), Ok(other)) if !one.is_launched_as(other) => return Err(Unknown::EntriesDiffer),
@@ -470,13 +481,29 @@ impl Owners {
 
 impl Loaded {
     /// Returns the image, after reading it if that has not been done.
-    fn image(&mut self, processors: &Processors) -> &mut Image {
-        if let Some(Wrapper(wrapper)) = self.wrapper.take() {
-            // SAFETY: the callers of `add_binary` and `add_unseen` guarantee that all of it stays unchanged
-            // until the binary is removed, which drops this value.
-            self.image = unsafe { Image::of_wrapper(wrapper, processors) };
-        }
-        &mut self.image
+    fn image(&mut self, processors: &Processors, shared: &mut Shared) -> Arc<Mutex<Image>> {
+        let wrapper = match &self.code {
+            Code::Read(image) => return image.clone(),
+            Code::Unread(Wrapper(wrapper)) => *wrapper,
+        };
+        // SAFETY: the callers of `add_binary` and `add_unseen` guarantee that all of it stays unchanged until
+        // the binary is removed, which drops this value.
+        let payload = unsafe { code_object::payload_of(wrapper) };
+        // An image is gone with its last binary, and its address may have got other code.
+        let known = payload.and_then(|payload| shared.get(&payload.addr())?.upgrade());
+        let image = known.unwrap_or_else(|| {
+            // SAFETY: as above.
+            let image = Arc::new(Mutex::new(unsafe { Image::of_wrapper(wrapper, processors) }));
+            if let Some(payload) = payload {
+                if shared.len() == shared.capacity() {
+                    shared.retain(|_, image| image.strong_count() > 0);
+                }
+                shared.insert(payload.addr(), Arc::downgrade(&image));
+            }
+            image
+        });
+        self.code = Code::Read(image.clone());
+        image
     }
 }
 

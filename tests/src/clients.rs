@@ -89,8 +89,7 @@ const RCCL: &str = "/usr/libexec/rocm/librccl1-tests/rccl-UnitTests";
 /// Two of its 83 tests, one with several streams. Each loads 1.2 GB of kernels in several processes, so all of them in all ways would take
 /// hours. One rank copies instead of launching kernels, so the results are right.
 const RCCL_TESTS: &str = "--gtest_filter=AllReduce.OutOfPlace:GroupCall.Multistream";
-/// Communicators of two ranks, of which no kernel is launched: for the first launch of one the library unpacks 1.2 GB of kernels, which
-/// takes a debug build minutes in each process.
+/// Communicators of two ranks, of which no kernel is launched: the simulated device does not execute RCCL's.
 const RCCL_TESTS_OF_TWO: &str =
     "--gtest_filter=Standalone.SplitComms_RankCheck:Standalone.CommCuDevice_Check";
 /// RCCL refuses to start without the first on this runtime. One type and one operation, all ranks in one process, and no limit of time,

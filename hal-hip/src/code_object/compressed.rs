@@ -11,6 +11,7 @@
 
 use super::source::MAX_EXTENT;
 use crate::layout::Unknown;
+use miniz_oxide::inflate::TINFLStatus;
 use object::read::ReadRef;
 use std::io::Read as _;
 
@@ -19,9 +20,15 @@ const ZLIB: u16 = 0;
 const ZSTD: u16 = 1;
 /// The largest bundle that is unpacked, in bytes, because it is held in memory while it is read.
 const MAX_UNPACKED: u64 = 2 << 30;
+/// The bytes that are unpacked first. They have the headers of every usual bundle.
+const START: usize = 64 << 10;
 
-/// Unpacks a compressed bundle; none if the data is not compressed.
-pub(super) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Option<Vec<u8>>, Unknown> {
+/// Unpacks a compressed bundle; none if the data is not compressed. `extent` gets its first bytes and returns how
+/// many are needed; all are unpacked if it does not know.
+pub(super) fn open<'a, R: ReadRef<'a>>(
+    data: R,
+    extent: impl FnOnce(&[u8]) -> Option<u64>,
+) -> Result<Option<Vec<u8>>, Unknown> {
     if data.read_bytes_at(0, 4) != Ok(MAGIC) {
         return Ok(None);
     }
@@ -29,7 +36,7 @@ pub(super) fn open<'a, R: ReadRef<'a>>(data: R) -> Result<Option<Vec<u8>>, Unkno
     if size > MAX_UNPACKED {
         return Err(Unknown::Compressed);
     }
-    unpack(method, packed, size as usize)?.map(Some).ok_or(Unknown::Malformed)
+    unpack(method, packed, size as usize, extent)?.map(Some).ok_or(Unknown::Malformed)
 }
 
 /// Returns method, compressed bytes and unpacked size; none if the version is unknown or the size cannot be
@@ -57,24 +64,53 @@ fn parts<'a, R: ReadRef<'a>>(data: R) -> Result<Option<(u16, &'a [u8], u64)>, ()
     Ok(Some((method, packed, size)))
 }
 
-/// Unpacks the bytes; none if they are damaged.
-fn unpack(method: u16, packed: &[u8], size: usize) -> Result<Option<Vec<u8>>, Unknown> {
-    let plain = match method {
-        ZLIB => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, size).ok(),
-        ZSTD => {
-            let Ok(frames) = ruzstd::decoding::StreamingDecoder::new(packed) else { return Ok(None) };
+/// Unpacks the bytes as far as `extent` asks for; none if they are damaged.
+fn unpack(
+    method: u16,
+    packed: &[u8],
+    size: usize,
+    extent: impl FnOnce(&[u8]) -> Option<u64>,
+) -> Result<Option<Vec<u8>>, Unknown> {
+    let extent = |start: &[u8]| {
+        let end = extent(start).and_then(|end| usize::try_from(end).ok());
+        end.map_or(size, |end| end.clamp(start.len().min(size), size))
+    };
+    let unpacked = match method {
+        ZLIB => inflate(packed, size.min(START), size).and_then(|start| {
+            let end = extent(&start);
+            Some((inflate(packed, end, size)?, end))
+        }),
+        ZSTD => ruzstd::decoding::StreamingDecoder::new(packed).ok().and_then(|mut frames| {
             let mut plain = Vec::new();
-            // Reads one byte more, to detect a wrong size in the header.
-            frames.take(size as u64 + 1).read_to_end(&mut plain).ok().map(|_| plain)
-        }
+            frames.by_ref().take(size.min(START) as u64).read_to_end(&mut plain).ok()?;
+            let end = extent(&plain);
+            // Reads one byte more than a whole, to detect a wrong size in the header.
+            let more = end - plain.len() + usize::from(end == size);
+            frames.take(more as u64).read_to_end(&mut plain).ok()?;
+            Some((plain, end))
+        }),
         _ => return Err(Unknown::Compressed),
     };
-    Ok(plain.filter(|plain| plain.len() == size))
+    Ok(unpacked.and_then(|(plain, end)| (plain.len() == end).then_some(plain)))
+}
+
+/// Unpacks a zlib stream up to `end`; none if it is damaged or larger than `size`.
+fn inflate(packed: &[u8], end: usize, size: usize) -> Option<Vec<u8>> {
+    match miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(packed, end) {
+        Ok(plain) => Some(plain),
+        Err(error) => (error.status == TINFLStatus::HasMoreOutput && end < size).then_some(error.output),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code_object::{Image, Processors};
+    use crate::sample::{bundle, code};
+
+    fn open(data: &[u8]) -> Result<Option<Vec<u8>>, Unknown> {
+        super::open(data, |_| None)
+    }
 
     /// Returns a container of this version around bytes packed by zlib.
     fn packed(version: u16, plain: &[u8]) -> Vec<u8> {
@@ -133,12 +169,61 @@ mod tests {
     }
 
     #[test]
+    fn container_is_unpacked_as_far_as_its_start_asks_for() {
+        let plain: Vec<u8> = (0..100_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
+        // Zstandard has blocks of at most 128 KiB.
+        let short = &plain[..250];
+        for (bytes, plain) in
+            [(packed(3, &plain), &plain[..]), (container(3, ZSTD, &raw_zstd(short), short.len()), short)]
+        {
+            for end in [plain.len() / 2, plain.len() - 1, plain.len(), plain.len() + 1] {
+                let extent = |start: &[u8]| {
+                    assert_eq!(start, &plain[..plain.len().min(START)]);
+                    Some(end as u64)
+                };
+                let unpacked = super::open(&bytes[..], extent).unwrap().unwrap();
+                let expected = if plain.len() < START && bytes[6] == ZSTD as u8 { plain.len() } else { end };
+                assert_eq!(unpacked, &plain[..expected.min(plain.len())], "{end}");
+            }
+        }
+        // What follows may be damaged.
+        let mut bytes = packed(3, &plain);
+        let packed = bytes.len();
+        bytes[packed - 8..].fill(0xEE);
+        assert_eq!(open(&bytes), Err(Unknown::Malformed));
+        assert_eq!(super::open(&bytes[..], |_| Some(70_000)), Ok(Some(plain[..70_000].to_vec())));
+    }
+
+    #[test]
+    fn image_needs_its_devices_code_only() {
+        let [ours, filler] = [code(&[("k", &[4])]), (0..100_000u32).flat_map(u32::to_le_bytes).collect()];
+        let plain = bundle(&[
+            ("hipv4-amdgcn-amd-amdhsa--gfx900", &filler),
+            ("hipv4-amdgcn-amd-amdhsa--gfx90a", &ours),
+            ("hipv4-amdgcn-amd-amdhsa--gfx942", &filler),
+        ]);
+        let mut bytes = packed(3, &plain);
+        // The end of what the last processor has.
+        let end = bytes.len();
+        bytes[end - 1000..].fill(0xEE);
+        let kernel = |device: &str| {
+            let mut image = Image::of_bytes(&bytes, &Processors::new([device]));
+            image.kernel(b"k", Some(device)).map(|kernel| kernel.layout.args().len())
+        };
+        assert_eq!(kernel("gfx90a"), Ok(1));
+        assert_eq!(kernel("gfx1100"), Err(Unknown::NoEntry), "the header is enough");
+        assert_eq!(kernel("gfx942"), Err(Unknown::Malformed), "its code is damaged");
+    }
+
+    #[test]
     fn unknown_or_damaged_container_is_refused_with_a_reason() {
         assert_eq!(open(&packed(4, b"x")[..]), Err(Unknown::Compressed));
         assert_eq!(open(&container(2, 7, b"x", 1)[..]), Err(Unknown::Compressed));
         assert_eq!(open(&container(3, ZSTD, &raw_zstd(b"x"), 3 << 30)[..]), Err(Unknown::Compressed));
         for wrong in [5, 7] {
             assert_eq!(open(&container(2, ZSTD, &raw_zstd(b"bundle"), wrong)[..]), Err(Unknown::Malformed));
+            let zlib = miniz_oxide::deflate::compress_to_vec_zlib(b"bundle", 6);
+            assert_eq!(open(&container(2, ZLIB, &zlib, wrong)[..]), Err(Unknown::Malformed));
         }
         let whole = packed(3, b"something longer than a header");
         for length in 4..whole.len() {

@@ -77,6 +77,22 @@ struct Wrapper {
 /// The magic number "HIPF".
 const WRAPPER: u32 = 0x4849_5046;
 
+/// Returns the address of a wrapper's code, which is not read; none if it is no wrapper.
+///
+/// # Safety
+///
+/// The wrapper can be read and is not written to during the call.
+pub(crate) unsafe fn payload_of(wrapper: *const c_void) -> Option<*const c_void> {
+    let wrapper = wrapper.cast::<Wrapper>();
+    if wrapper.is_null() || !wrapper.is_aligned() {
+        return None;
+    }
+    // SAFETY: not null and aligned; the caller guarantees that it can be read.
+    let magic = unsafe { wrapper.cast::<u32>().read() };
+    // SAFETY: by its magic number it is a wrapper, which can be read as a whole.
+    (magic == WRAPPER).then(|| unsafe { wrapper.read().payload.cast() })
+}
+
 impl Image {
     /// An image without a kernel.
     pub const EMPTY: Self = Self { entries: Ok(Vec::new()), file: None };
@@ -88,17 +104,12 @@ impl Image {
     /// The wrapper, and its payload as far as the headers extend, can be read and are not written to during
     /// the call.
     pub unsafe fn of_wrapper(wrapper: *const c_void, processors: &Processors) -> Self {
-        let wrapper = wrapper.cast::<Wrapper>();
-        if wrapper.is_null() || !wrapper.is_aligned() {
-            return Self::unknown(Unknown::UnknownFormat);
+        // SAFETY: the caller guarantees it.
+        match unsafe { payload_of(wrapper) } {
+            None => Self::unknown(Unknown::UnknownFormat),
+            // SAFETY: the payload of a wrapper can be read as far as its headers extend.
+            Some(payload) => unsafe { Self::of_memory(payload, processors) },
         }
-        // SAFETY: not null and aligned; the caller guarantees that it can be read.
-        let magic = unsafe { wrapper.cast::<u32>().read() };
-        if magic != WRAPPER {
-            return Self::unknown(Unknown::UnknownFormat);
-        }
-        // SAFETY: by its magic number it is a wrapper, which can be read as a whole, as can its payload.
-        unsafe { Self::of_memory(wrapper.read().payload.cast(), processors) }
     }
 
     /// Reads a bundle or code object in memory, as for `hipModuleLoadData`.
@@ -150,7 +161,13 @@ impl Image {
     }
 
     fn read<'a, R: ReadRef<'a>>(data: R, processors: &Processors) -> Self {
-        match compressed::open(data) {
+        // The code of one processor can be a tenth of a bundle with a gigabyte.
+        let extent = |start: &[u8]| {
+            let codes = taken(bundle::open(start).ok()?, processors);
+            let ends = codes.iter().map(|(code, target)| target.as_ref().and(code.data.end()));
+            ends.max().unwrap_or(Some(0))
+        };
+        match compressed::open(data, extent) {
             Ok(None) => Self::read_plain(data, processors),
             Ok(Some(plain)) => Self::read_plain(&plain[..], processors),
             Err(reason) => Self::unknown(reason),
@@ -159,24 +176,12 @@ impl Image {
 
     fn read_plain<'a, R: ReadRef<'a>>(data: R, processors: &Processors) -> Self {
         let entries = bundle::open(data).map(|codes| {
-            let targets: Vec<_> =
-                codes.iter().map(|code| code.target.as_deref().map(Target::parse)).collect();
-            let is_taken = |target: &Option<Target>| {
-                let taken = |device: &Target| {
-                    best(targets.iter(), device).is_some_and(|best| best == fit(target, device))
-                };
-                processors.kinds().is_empty() || processors.kinds().iter().any(taken)
-            };
-            let taken: Vec<bool> = targets.iter().map(is_taken).collect();
             let notes = |code: bundle::Code<R>| {
                 elf::metadata_notes(code.data).map(|notes| notes.into_iter().map(Into::into).collect())
             };
-            codes
+            taken(codes, processors)
                 .into_iter()
-                .zip(targets)
-                .zip(taken)
-                .filter(|(_, taken)| *taken)
-                .map(|((code, target), _)| Entry { target, notes: notes(code), index: None })
+                .map(|(code, target)| Entry { target, notes: notes(code), index: None })
                 .collect()
         });
         Self { entries, file: None }
@@ -213,6 +218,19 @@ impl Image {
         }
         found.ok_or(Unknown::NoSuchKernel)
     }
+}
+
+/// Returns the code that a device may take, with its targets.
+fn taken<R>(codes: Vec<bundle::Code<R>>, processors: &Processors) -> Vec<(bundle::Code<R>, Option<Target>)> {
+    let targets: Vec<_> = codes.iter().map(|code| code.target.as_deref().map(Target::parse)).collect();
+    let is_taken = |target: &Option<Target>| {
+        let taken =
+            |device: &Target| best(targets.iter(), device).is_some_and(|best| best == fit(target, device));
+        processors.kinds().is_empty() || processors.kinds().iter().any(taken)
+    };
+    let taken: Vec<bool> = targets.iter().map(is_taken).collect();
+    let codes = codes.into_iter().zip(targets).zip(taken);
+    codes.filter(|(_, taken)| *taken).map(|(code, _)| code).collect()
 }
 
 fn fit(target: &Option<Target>, device: &Target) -> Fit {

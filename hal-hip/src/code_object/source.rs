@@ -69,6 +69,11 @@ impl<R> Part<R> {
     pub(crate) fn new(whole: R, offset: u64, size: u64) -> Self {
         Self { whole, offset, size }
     }
+
+    /// The offset of its end in the whole; none if there is no such offset.
+    pub(crate) fn end(&self) -> Option<u64> {
+        self.offset.checked_add(self.size)
+    }
 }
 
 impl<'a, R: ReadRef<'a>> ReadRef<'a> for Part<R> {

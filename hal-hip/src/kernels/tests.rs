@@ -95,6 +95,39 @@ fn registration_reads_nothing() {
 }
 
 #[test]
+fn code_of_several_wrappers_is_read_once() {
+    let kernels = Kernels::new();
+    let mut payload = bundle(&[("hipv4-amdgcn-amd-amdhsa--gfx90a", &code(&[("a", &[4]), ("b", &[8])]))]);
+    let place = payload.as_mut_ptr();
+    let other = bundle(&[("hipv4-amdgcn-amd-amdhsa--gfx90a", &code(&[("a", &[1]), ("b", &[2])]))]);
+    assert_eq!(payload.len(), other.len());
+    // SAFETY: the payload has this length, and nobody else uses it during the call.
+    let replace = || unsafe { ptr::copy_nonoverlapping(other.as_ptr(), place, other.len()) };
+    let first = Binary::of(payload);
+    let wrapper = first.wrapper;
+    let [second, past_one] = [wrapper; 2];
+    first.register(&kernels, 16);
+    // SAFETY: the wrappers and their payload live until the end of the test.
+    unsafe { kernels.add_binary(handle(32), second.as_ptr().cast()) };
+    host_function(&kernels, 16, 0x1000, c"a");
+    host_function(&kernels, 32, 0x2000, c"b");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![4]));
+    // A change, which real programs must not make, shows whether the code is read again.
+    replace();
+    assert_eq!(sizes(&kernels, 0x2000), Ok(vec![8]));
+    // SAFETY: as above.
+    assert!(unsafe { kernels.add_unseen(handle(0x3000), c"b", &[past_one.as_ptr().cast()]) });
+    assert_eq!(sizes(&kernels, 0x3000), Ok(vec![8]));
+    // With the last of them the code is forgotten, and the address may get other code.
+    kernels.remove_binary(handle(16));
+    kernels.remove_binary(handle(32));
+    kernels.remove_binary(handle(48));
+    first.register(&kernels, 16);
+    host_function(&kernels, 16, 0x1000, c"a");
+    assert_eq!(sizes(&kernels, 0x1000), Ok(vec![1]));
+}
+
+#[test]
 fn null_handles_of_failed_calls_are_ignored() {
     let kernels = Kernels::new();
     let binary = Binary::new(&[("a", &[4])]);
