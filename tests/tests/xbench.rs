@@ -364,7 +364,8 @@ fn the_machines_own_gpu_needs_no_gpu_sim() {
 fn kernels_take_no_less_than_they_are_told_to() {
     let run = Gpu::take().product("xbench").arg("calibrate").arg("--real").arg("--json").finish();
     // How much longer they take depends on the machine, and decides the exit code.
-    let calibration: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {}", run.stderr));
+    let calibration: Value =
+        serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {}", run.stderr));
     assert_eq!(calibration["title"], "simulated GPU");
     let figures = calibration["figures"].as_array().unwrap();
     let rows: Vec<_> = figures.iter().filter(|figure| figure["name"] == "in_a_row_us").collect();
@@ -399,7 +400,11 @@ fn the_set_of_measurements_keeps_its_figures_in_a_folder() {
 #[test]
 fn measuring_a_gpu_that_is_not_there_is_refused() {
     for command in [
-        &["corun", "--high=examples/traces/resnet18_bs1.json@10", "--low=examples/traces/resnet50_bs256.json"][..],
+        &[
+            "corun",
+            "--high=examples/traces/resnet18_bs1.json@10",
+            "--low=examples/traces/resnet50_bs256.json",
+        ][..],
         &["scenario", "two-models"],
         &["prepreempt"],
         &["calibrate"],

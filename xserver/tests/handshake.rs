@@ -472,7 +472,8 @@ fn hinted(setting: &Setting) -> [Setting; 2] {
 
 #[track_caller]
 fn check_no_event_is_lost(settings: &[Setting], queues: Gangs) -> usize {
-    let checker = Handshake::under(settings, queues, Order::Real).checker().threads(THREADS).spawn_bfs().join();
+    let checker =
+        Handshake::under(settings, queues, Order::Real).checker().threads(THREADS).spawn_bfs().join();
     let lost = checker.discovery("no event is lost");
     let kinds = settings.iter().map(|setting| (setting.policy.kind, setting.own.map(|own| own.1.kind)));
     assert!(lost.is_none(), "{:?}: {lost:?}", kinds.collect::<Vec<_>>());
@@ -542,7 +543,8 @@ fn events_are_lost_if_a_new_setting_is_applied_partially() {
     let equal = Setting::plain(registry::find(PolicyKind::Chpf).unwrap(), &two());
     for order in [Order::NoDecisionAfterChange, Order::KeepsMasks] {
         for settings in [[one.clone(), other.clone()], [equal.clone(), hpf.clone()]] {
-            let checker = Handshake::under(&settings, two(), order).checker().threads(THREADS).spawn_bfs().join();
+            let checker =
+                Handshake::under(&settings, two(), order).checker().threads(THREADS).spawn_bfs().join();
             let kinds = settings.map(|setting| setting.policy.kind);
             assert!(checker.discovery("no event is lost").is_some(), "{order:?} {kinds:?}");
         }

@@ -1,19 +1,15 @@
 //! What every function does first: is the library initialised, may this thread call, and is its context alive? And the
 //! types of arguments that come from the program.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::abi::{
     Answer, CONTEXT_IS_DESTROYED, CUresult, Handle, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE,
     NOT_INITIALIZED, NOT_PERMITTED, STREAM_LEGACY, STREAM_PER_THREAD,
 };
 use crate::engine::Held;
 use crate::host;
+use crate::start;
 use crate::state::{STATE, thread};
 use crate::work;
-
-static INITIALISED: AtomicBool = AtomicBool::new(false);
-static FORKED: AtomicBool = AtomicBool::new(false);
 
 /// Turns what a function's body returns into the driver's error. The body is a closure so that `?` ends it.
 pub fn answer(body: impl FnOnce() -> Answer) -> CUresult {
@@ -163,25 +159,14 @@ impl Text {
 /// # Errors
 /// `NOT_INITIALIZED`: this process was forked from one that had initialised the library.
 pub fn initialise() -> Answer {
-    if FORKED.load(Ordering::Relaxed) {
+    if start::is_forked() {
         return Err(NOT_INITIALIZED);
     }
     if work::in_host_function() {
         return Err(NOT_PERMITTED);
     }
-    extern "C" fn in_child() {
-        FORKED.store(true, Ordering::Relaxed);
-    }
-    if !INITIALISED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler only stores a flag, and stays where it is because this library is never unmapped.
-        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
-    }
+    start::note();
     Ok(())
-}
-
-/// Returns true in a child of a process that had initialised the library.
-pub fn is_forked() -> bool {
-    FORKED.load(Ordering::Relaxed)
 }
 
 /// For functions that need no context.
@@ -189,7 +174,7 @@ pub fn is_forked() -> bool {
 /// # Errors
 /// `NOT_INITIALIZED`, also in a forked child; `NOT_PERMITTED` inside a host function.
 pub fn initialised() -> Answer {
-    if FORKED.load(Ordering::Relaxed) || !INITIALISED.load(Ordering::Acquire) {
+    if start::is_forked() || !start::is_noted() {
         return Err(NOT_INITIALIZED);
     }
     if work::in_host_function() { Err(NOT_PERMITTED) } else { Ok(()) }

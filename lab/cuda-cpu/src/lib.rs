@@ -3,7 +3,7 @@
 //! kernels are told. What it cannot do it refuses.
 //!
 //! * [`abi`]: types, values and layouts of the interface.
-//! * [`gate`]: what each function checks first, and the types of its arguments; [`status`]: names of errors;
+//! * [`gate`], [`start`]: what each function checks first, and the types of its arguments; [`status`]: names of errors;
 //!   [`procaddress`]: functions by name.
 //! * [`arena`]: the memory of a device; [`memory`]: the table of allocations; [`host`]: memory of the program.
 //! * [`turns`]: the time of the device, shared by processes; [`kernels`]: the kernels; [`work`]: what a command does;
@@ -40,6 +40,7 @@ mod module;
 mod pool;
 mod procaddress;
 mod ptx;
+mod start;
 mod state;
 mod status;
 mod stream;

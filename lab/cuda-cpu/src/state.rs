@@ -248,7 +248,7 @@ pub struct Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         // In a forked child the lock may stay locked for ever, and the streams are the parent's.
-        if crate::gate::is_forked() {
+        if crate::start::is_forked() {
             return;
         }
         // Its default streams end with it.

@@ -11,8 +11,8 @@ use hip_sys::types::*;
 
 use crate::captures;
 use crate::errors::{self, Answer};
-use crate::state::{api, enter_on};
-use crate::streams::per_thread;
+use crate::state::api;
+use crate::stream_table::{enter_on, per_thread};
 
 /// What the program wants to be called.
 #[derive(Clone, Copy, Debug)]

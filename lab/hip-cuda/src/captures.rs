@@ -12,8 +12,8 @@ use hip_sys::types::*;
 use crate::driver::Driver;
 use crate::errors::Answer;
 use crate::graphs;
-use crate::state::{api, enter, enter_on, get, put, required};
-use crate::streams::per_thread;
+use crate::state::{api, enter, get, put, required};
+use crate::stream_table::{enter_on, per_thread};
 
 /// Streams in which a capture began and has not ended, with the capture's mode.
 static ORIGINS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);

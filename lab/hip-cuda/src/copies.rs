@@ -8,8 +8,9 @@ use hip_sys::types::*;
 use crate::driver::{Copy3D, Place, Side};
 use crate::errors::Answer;
 use crate::memory::{self, Kind};
-use crate::state::{api, check_device, enter_on, get};
-use crate::streams::{LEGACY, OWN, now, per_thread};
+use crate::state::{api, check_device, get};
+use crate::stream_table::{LEGACY, OWN, enter_on, per_thread};
+use crate::streams::now;
 use crate::{blobs, captures};
 
 /// Where an address lies; what nobody knows is the program's own.

@@ -4,13 +4,9 @@
 //! hip_runtime_api.h, `CUresult` in NVIDIA's driver API reference). The others are mapped here. Where AMD answers a
 //! mistake with another code than CUDA, the function of the call says so.
 
-use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_uint};
-use std::sync::OnceLock;
+use std::ffi::c_uint;
 
 use hip_sys::types::*;
-
-use crate::state::api;
 
 /// What a function of this crate returns before it becomes a code.
 pub(crate) type Answer<T = ()> = Result<T, hipError_t>;
@@ -39,28 +35,6 @@ pub(crate) fn instead(result: Answer, code: hipError_t, other: hipError_t) -> An
     result.map_err(|error| if error == code { other } else { error })
 }
 
-/// Names with their terminating zero, as `hipGetErrorName` returns them.
-fn name(code: hipError_t) -> &'static CStr {
-    static NAMES: OnceLock<HashMap<u32, CString>> = OnceLock::new();
-    let names = NAMES.get_or_init(|| {
-        let named = (0..LAST).filter_map(|code| Some((code, CString::new(hipError_t(code).name()?).ok()?)));
-        named.collect()
-    });
-    names.get(&code.0).map_or(c"hipErrorUnknown", CString::as_c_str)
-}
-
-/// Behind the greatest code.
-const LAST: u32 = hipErrorRuntimeOther.0 + 1;
-
-api! {
-    [value] fn hipGetErrorName(code: hipError_t) -> *const c_char { name(code).as_ptr() }
-    // The sentences of AMD's runtime are not repeated here: the name says as much.
-    [value] fn hipGetErrorString(code: hipError_t) -> *const c_char { name(code).as_ptr() }
-    [value] fn hipGetLastError() -> hipError_t { crate::state::take_last() }
-    [value] fn hipPeekAtLastError() -> hipError_t { crate::state::last() }
-    [value] fn hipExtGetLastError() -> hipError_t { crate::state::take_result() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,12 +48,5 @@ mod tests {
         assert_eq!(result(716), Err(hipErrorLaunchFailure));
         assert_eq!(result(222), Err(hipErrorInvalidImage));
         assert_eq!(result(46), Err(hipErrorUnknown), "a code that HIP does not have");
-    }
-
-    #[test]
-    fn names_are_those_of_the_codes() {
-        assert_eq!(name(hipErrorStreamCaptureImplicit), c"hipErrorStreamCaptureImplicit");
-        assert_eq!(name(hipErrorRuntimeOther), c"hipErrorRuntimeOther");
-        assert_eq!(name(hipError_t(4242)), c"hipErrorUnknown");
     }
 }

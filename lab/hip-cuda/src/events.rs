@@ -7,9 +7,9 @@ use std::sync::{PoisonError, RwLock};
 use hip_sys::types::*;
 
 use crate::errors::Answer;
-use crate::state::{self, api, enter, enter_on, put, required, started};
-use crate::streams::per_thread;
-use crate::{blobs, captures, streams};
+use crate::state::{self, api, enter, put, required, started};
+use crate::stream_table::{enter_on, per_thread};
+use crate::{blobs, captures, stream_table};
 
 /// What the table knows of an event.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub(crate) fn recorded_by_graph(event: hipEvent_t) {
 /// `hipErrorInvalidHandle` for what is no event, or one of another device than the stream.
 pub(crate) fn record(event: hipEvent_t, stream: hipStream_t) -> Answer {
     let found = find(event)?;
-    let device = streams::device_of(stream)?;
+    let device = stream_table::device_of(stream)?;
     if found.device != device {
         return Err(hipErrorInvalidHandle);
     }

@@ -5,8 +5,9 @@ use std::ffi::{c_int, c_uchar, c_uint, c_ushort, c_void};
 use hip_sys::types::*;
 
 use crate::errors::Answer;
-use crate::state::{api, enter_on};
-use crate::streams::{LEGACY, OWN, now, per_thread};
+use crate::state::api;
+use crate::stream_table::{LEGACY, OWN, enter_on, per_thread};
+use crate::streams::now;
 use crate::{blobs, memory};
 
 /// What is written over and over.

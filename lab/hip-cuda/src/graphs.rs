@@ -10,8 +10,8 @@ use hip_sys::types::*;
 use crate::blobs;
 use crate::driver::{Driver, Opaque};
 use crate::errors::Answer;
-use crate::state::{api, enter, enter_on, put, required, started};
-use crate::streams::per_thread;
+use crate::state::{api, enter, put, required, started};
+use crate::stream_table::{enter_on, per_thread};
 
 /// The handles of templates and of executable graphs.
 #[derive(Debug, Default)]

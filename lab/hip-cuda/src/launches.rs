@@ -10,7 +10,7 @@ use crate::errors::Answer;
 use crate::modules::{Function, function};
 use crate::registration::{Configuration, kernel};
 use crate::state::{self, api, get, put, required, started};
-use crate::{devices, events, streams};
+use crate::{devices, events, stream_table};
 
 /// One launch. Grid and block as CUDA has them: the grid counts blocks.
 #[derive(Clone, Copy, Debug)]
@@ -74,14 +74,14 @@ impl Launch {
 
     fn go(self, function: &Function) -> Answer {
         self.check(function)?;
-        if streams::device_of(self.stream)? != function.device {
+        if stream_table::device_of(self.stream)? != function.device {
             return Err(hipErrorInvalidDevice);
         }
         let [start, stop] = self.events;
         if !start.is_null() {
             events::record(start, self.stream)?;
         }
-        let driver = state::enter_on(self.stream)?;
+        let driver = stream_table::enter_on(self.stream)?;
         let (grid, block) = (self.grid, self.block);
         let shared = c_uint::try_from(self.shared).map_err(|_| hipErrorInvalidValue)?;
         if self.cooperative {
@@ -137,7 +137,7 @@ impl Launch {
 
 /// Launches the kernel of a host function, on the device of the stream.
 fn launch_host(host: *const c_void, launch: Launch) -> Answer {
-    let function = kernel(host, streams::device_of(launch.stream)?)?;
+    let function = kernel(host, stream_table::device_of(launch.stream)?)?;
     launch.go(&function)
 }
 
@@ -242,7 +242,7 @@ api! {
     }
     [pfn] fn hipLaunchKernel_spt(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void,
         shared: usize, stream: hipStream_t) {
-        launch_host(host, Launch::new(grid, block, shared, streams::per_thread(stream), params))
+        launch_host(host, Launch::new(grid, block, shared, stream_table::per_thread(stream), params))
     }
     [pfn] fn hipExtLaunchKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void, shared: usize,
         stream: hipStream_t, start: hipEvent_t, stop: hipEvent_t, flags: c_int) {
@@ -257,13 +257,13 @@ api! {
     }
     [pfn] fn hipLaunchCooperativeKernel(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void,
         shared: c_uint, stream: hipStream_t) {
-        let function = kernel(host, streams::device_of(stream)?)?;
+        let function = kernel(host, stream_table::device_of(stream)?)?;
         cooperative(Launch::new(grid, block, shared as usize, stream, params), &function)
     }
     [pfn] fn hipLaunchCooperativeKernel_spt(host: *const c_void, grid: dim3, block: dim3, params: *mut *mut c_void,
         shared: u32, stream: hipStream_t) {
-        let stream = streams::per_thread(stream);
-        let function = kernel(host, streams::device_of(stream)?)?;
+        let stream = stream_table::per_thread(stream);
+        let function = kernel(host, stream_table::device_of(stream)?)?;
         cooperative(Launch::new(grid, block, shared as usize, stream, params), &function)
     }
     [pfn] fn hipModuleLaunchCooperativeKernel(f: hipFunction_t, x: c_uint, y: c_uint, z: c_uint, bx: c_uint,
@@ -276,7 +276,7 @@ api! {
         let config = get(config)?;
         let launch =
             Launch::new(config.grid_dim, config.block_dim, config.dynamic_smem_bytes, config.stream, params);
-        let function = kernel(host, streams::device_of(config.stream)?)?;
+        let function = kernel(host, stream_table::device_of(config.stream)?)?;
         if is_cooperative(config.attrs, config.num_attrs)? {
             return cooperative(launch, &function);
         }
@@ -304,7 +304,7 @@ api! {
         let _ = flags;
         several(list, count, |one| {
             let launch = Launch::new(one.grid_dim, one.block_dim, one.shared_mem, one.stream, one.args);
-            cooperative(launch, &kernel(one.func, streams::device_of(one.stream)?)?)
+            cooperative(launch, &kernel(one.func, stream_table::device_of(one.stream)?)?)
         })
     }
     [pfn] fn hipConfigureCall(grid: dim3, block: dim3, shared: usize, stream: hipStream_t) {
@@ -343,7 +343,7 @@ api! {
         put(place, hipFunction_t::from_raw(kernel(host, state::device())?.handle.0))
     }
     [value] fn hipKernelNameRefByPtr(host: *const c_void, stream: hipStream_t) -> *const c_char {
-        let found = streams::device_of(stream).and_then(|device| kernel(host, device));
+        let found = stream_table::device_of(stream).and_then(|device| kernel(host, device));
         found.map_or(ptr::null(), |function| function.name.as_ptr())
     }
 }

@@ -10,13 +10,13 @@
 //! |---|---|
 //! | [`driver`] | the table of the CUDA driver's functions, and their types |
 //! | [`state`] | the loaded driver, contexts, the current device, the last error, and how functions are exported |
-//! | [`errors`] | CUDA's codes as AMD's runtime has them |
+//! | [`errors`], [`last_error`] | CUDA's codes as AMD's runtime has them; the calls about errors |
 //! | [`blobs`] | what `scripts/hip-cuda` links beside this crate: release, PTX, a code object |
 //! | [`devices`] | devices, properties, attributes, peers |
 //! | [`memory`], [`pointers`] | a table of all memory; allocation; what programs ask about addresses |
 //! | [`pools`] | memory in the order of streams |
 //! | [`copies`], [`fills`], [`symbols`] | copies and fills, to variables as well |
-//! | [`streams`], [`events`], [`values`], [`callbacks`] | streams, events, waits for values, host functions |
+//! | [`stream_table`], [`streams`], [`events`], [`values`], [`callbacks`] | streams, events, waits for values, host functions |
 //! | [`image`], [`modules`], [`registration`] | kernels and variables by name, modules, compiled programs |
 //! | [`launches`], [`occupancy`] | launches in all ways, and how much fits |
 //! | [`captures`], [`graphs`], [`nodes`] | stream capture and graphs |
@@ -37,6 +37,7 @@ mod fills;
 mod graphs;
 mod image;
 mod ipc;
+mod last_error;
 mod launches;
 mod memory;
 mod modules;
@@ -48,6 +49,7 @@ mod procaddress;
 mod registration;
 mod rtc;
 mod state;
+mod stream_table;
 mod streams;
 mod symbols;
 mod values;

@@ -325,7 +325,7 @@ fn prefetch(address: *const c_void, bytes: usize, device: c_int, stream: hipStre
     if device < CPU || device >= started()?.devices {
         return Err(hipErrorInvalidDevice);
     }
-    let driver = state::enter_on(stream)?;
+    let driver = crate::stream_table::enter_on(stream)?;
     if memory.kind == Kind::Managed {
         // A hint, which a device without paging does not follow.
         let _ = driver.prefetch(address.addr(), bytes, device, stream);

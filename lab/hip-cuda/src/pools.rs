@@ -10,7 +10,8 @@ use hip_sys::types::*;
 use crate::driver::{DevicePointer, PoolProperties};
 use crate::errors::Answer;
 use crate::memory::{self, Kind};
-use crate::state::{api, check_device, enter, enter_on, get, put, required, started};
+use crate::state::{api, check_device, enter, get, put, required, started};
+use crate::stream_table::enter_on;
 
 /// Pools that programs made or were told of.
 static POOLS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);

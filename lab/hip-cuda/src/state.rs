@@ -6,9 +6,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hip_sys::types::*;
 
+use crate::blobs;
 use crate::driver::{Driver, Opaque};
 use crate::errors::Answer;
-use crate::{blobs, streams};
 
 /// Declares functions that the library exports.
 ///
@@ -118,13 +118,6 @@ impl Started {
 /// The driver, with the thread's device as the current one.
 pub(crate) fn enter() -> Answer<&'static Driver> {
     started()?.enter(DEVICE.get())
-}
-
-/// The driver, with the device of a stream as the current one; checks that there is such a stream.
-pub(crate) fn enter_on(stream: hipStream_t) -> Answer<&'static Driver> {
-    let driver = started()?.enter(streams::device_of(stream)?)?;
-    streams::used(stream);
-    Ok(driver)
 }
 
 /// The calling thread's device.

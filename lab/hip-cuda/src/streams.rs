@@ -1,61 +1,16 @@
-//! Streams: a table of those that live, and the calls about them. The handles 0, 1 and 2 are the default stream, the
-//! same by its explicit name, and the calling thread's own, in HIP as in CUDA.
+//! The calls about streams.
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::atomic::Ordering;
 
 use hip_sys::types::*;
 
 use crate::errors::Answer;
-use crate::state::{self, api, enter, enter_on, get, put, required};
+use crate::state::{self, api, enter, get, put, required};
+use crate::stream_table::{
+    LEGACY_BUSY, add, device_of, enter_on, find, is_blocking, is_default, per_thread, remove,
+};
 use crate::{blobs, captures};
-
-/// What the table knows of a stream.
-#[derive(Clone, Debug)]
-struct Stream {
-    device: c_int,
-    flags: c_uint,
-    priority: c_int,
-    /// The compute units that the program asked for. CUDA has no such mask, and the stream uses all.
-    mask: Vec<u32>,
-    number: u64,
-}
-
-static STREAMS: RwLock<Option<HashMap<usize, Stream>>> = RwLock::new(None);
-
-fn find<T>(stream: hipStream_t, look: impl FnOnce(&Stream) -> T) -> Answer<T> {
-    let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
-    let found = streams.as_ref().and_then(|streams| streams.get(&stream.as_raw()));
-    // As `isValid` in AMD's hip_stream.cpp.
-    found.map(look).ok_or(hipErrorContextIsDestroyed)
-}
-
-/// Returns true for the handles that are no objects.
-pub(crate) fn is_default(stream: hipStream_t) -> bool {
-    stream.as_raw() <= 2
-}
-
-/// The device of a stream: for a default stream the calling thread's.
-///
-/// # Errors
-/// `hipErrorContextIsDestroyed` for what is no stream.
-pub(crate) fn device_of(stream: hipStream_t) -> Answer<c_int> {
-    if is_default(stream) { Ok(state::device()) } else { find(stream, |stream| stream.device) }
-}
-
-/// Returns true if the default stream waits for this one and the other way round.
-fn is_blocking(stream: hipStream_t) -> bool {
-    stream == hipStream_t::PER_THREAD
-        || !is_default(stream) && find(stream, |stream| stream.flags == hipStreamDefault).unwrap_or(false)
-}
-
-/// The handle that a function with the suffix `_spt` means.
-pub(crate) fn per_thread(stream: hipStream_t) -> hipStream_t {
-    if stream.is_legacy_default() { hipStream_t::PER_THREAD } else { stream }
-}
 
 fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int, mask: Vec<u32>) -> Answer {
     required(place)?;
@@ -68,14 +23,9 @@ fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int, mask: Vec<u32
     let priority = priority.clamp(greatest, least);
     let mut made = hipStream_t::NULL;
     driver.stream_create(&mut made, flags, priority)?;
-    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
-    let streams = streams.get_or_insert_default();
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    streams.insert(made.as_raw(), Stream { device: state::device(), flags, priority, mask, number });
+    add(made, flags, priority, mask);
     put(place, made)
 }
-
-static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 fn destroy(stream: hipStream_t) -> Answer {
     if stream.is_null() {
@@ -100,42 +50,8 @@ fn destroy(stream: hipStream_t) -> Answer {
     } else {
         driver.stream_destroy(stream)?;
     }
-    let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
-    streams.get_or_insert_default().remove(&stream.as_raw());
+    remove(stream);
     Ok(())
-}
-
-/// True while the default stream may have work that nobody has waited for.
-static LEGACY_BUSY: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static ENDING: Ending = const { Ending(Cell::new(false)) };
-}
-
-/// Waits for the work in the thread's own stream when the thread ends, as AMD's runtime does (`~TlsData`, which destroys
-/// the stream). CUDA leaves the work to itself.
-struct Ending(Cell<bool>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        // At the end of the process there may be no driver any more.
-        // SAFETY: these functions only read.
-        let is_main = unsafe { libc::gettid() == libc::getpid() };
-        if let (true, false, Ok(started)) = (self.0.get(), is_main, state::started()) {
-            for device in 0..started.devices {
-                let _ = started.enter_at_end(device).and_then(|driver| driver.stream_synchronize(OWN));
-            }
-        }
-    }
-}
-
-/// Notes that there will be work in a stream.
-pub(crate) fn used(stream: hipStream_t) {
-    if stream.is_legacy_default() {
-        LEGACY_BUSY.store(true, Ordering::Release);
-    } else if stream == OWN {
-        let _ = ENDING.try_with(|ending| ending.0.set(true));
-    }
 }
 
 /// Up to 5.x waits for and queries of a blocking stream are about the default stream as well (`hipStreamSynchronize` and
@@ -159,11 +75,6 @@ pub(crate) fn synchronize(stream: hipStream_t) -> Answer {
     }
     with_legacy(stream, |legacy| driver.stream_synchronize(legacy))
 }
-
-/// The default stream, in which calls without a stream do their work.
-pub(crate) const LEGACY: hipStream_t = hipStream_t::NULL;
-/// The calling thread's own, for functions with the suffix `_spt`.
-pub(crate) const OWN: hipStream_t = hipStream_t::PER_THREAD;
 
 /// Does work in a default stream and waits for it.
 ///

@@ -10,7 +10,8 @@ use crate::copies::copy;
 use crate::errors::Answer;
 use crate::registration::{kernel, variable};
 use crate::state::{self, api, enter, put, required, started};
-use crate::streams::{LEGACY, OWN, now, per_thread};
+use crate::stream_table::{LEGACY, OWN, per_thread};
+use crate::streams::now;
 
 /// The address of a part of a variable (`ihipMemcpySymbol_validate` in hip_memory.cpp). From 6.3 on only the direction
 /// that the call says is permitted, and within a device.

@@ -9,7 +9,8 @@ use hip_sys::types::*;
 
 use crate::errors::Answer;
 use crate::memory;
-use crate::state::{api, enter_on, get, required};
+use crate::state::{api, get, required};
+use crate::stream_table::enter_on;
 
 /// `hipStreamWaitValueGte`, `-Eq`, `-And`, `-Nor`.
 const GREATER: c_uint = 0;

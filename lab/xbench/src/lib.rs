@@ -17,13 +17,14 @@
 //! * [`session`]: one run of a co-run or a scenario
 //!
 //! Measuring: `experiment` (modes in interleaved blocks), `account` (for the device's time), `compare`,
-//! `stats`, `report` (figures with limits), `table`, `svg`. Programs: `process`, `server` (questions to
+//! `stats`, `report` (figures with limits), `table`, `svg`, `card` (the machine's own GPU). Programs: `process`, `server` (questions to
 //! xserver), `simulated` (gpu-sim, or the machine's own GPU), `library`, `library_log`, `processor_time`. Devices: `hip`, `hsa`,
 //! `kernels`, which `rtc` compiles and a `cache` keeps, and `contents`, which checks what they compute.
 
 mod account;
 mod cache;
 pub mod calibrate;
+mod card;
 mod clock;
 mod compare;
 mod contents;

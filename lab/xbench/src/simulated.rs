@@ -1,6 +1,6 @@
 //! The GPU of a measurement: the simulated one, its start and its statistics of a run; or the machine's own.
 
-use crate::calibrate::Card;
+use crate::card::Card;
 use crate::table::value_name;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};

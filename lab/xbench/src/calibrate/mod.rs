@@ -7,25 +7,19 @@
 //!
 //! Measurements on the machine's own GPU call [`objection`] after each run, to find out whether somebody else uses it.
 
-mod card;
 mod worker;
 
-pub(crate) use card::Card;
-pub(crate) use worker::objection;
+pub(crate) use worker::{card, objection};
 
-use crate::process::{clear_environment, this_program};
+use crate::card::Card;
+use crate::process::this_program;
 use crate::report::{Limit, Report};
 use crate::simulated::{CuModel, gpu_sim};
-use crate::table::value_name;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use std::path::Path;
-use std::process::{Command, ExitCode};
-use worker::{Alone, Work};
-
-/// The length of the kernels that two processes run at the same time, microseconds.
-const BESIDE_US: u64 = 1_000;
+use std::process::ExitCode;
+use worker::{Alone, BESIDE_US, Work, limit};
 
 /// Options of `xbench calibrate`.
 #[derive(Debug, Clone, Args)]
@@ -80,13 +74,6 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     Ok(if calibration.met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Returns the times in which a kernel of this length may follow the one before, in microseconds: 5 % more, and what the
-/// device needs between two kernels.
-fn limit(asked_us: u64) -> Limit {
-    let asked = asked_us as f64;
-    Limit::within(0.98 * asked, 1.05 * asked + 8.0)
-}
-
 fn judge(alone: &Alone, shares: [f64; 2]) -> Report {
     let mut report = Report::default();
     for length in &alone.lengths {
@@ -119,30 +106,11 @@ fn judge(alone: &Alone, shares: [f64; 2]) -> Report {
     report
 }
 
-/// Returns the command line of a process that measures.
-fn worker_command(this: &Path, work: Work) -> Command {
-    let mut command = Command::new(this);
-    clear_environment(&mut command);
-    command.args(["calibrate", "--worker", &value_name(work)]);
-    command
-}
-
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::worker::Length;
     use super::*;
-
-    pub(crate) fn card() -> Card {
-        Card {
-            title: "Card (gfx90a)".into(),
-            compute_units: 104,
-            memory: 64 << 30,
-            clock_mhz: 1700,
-            memory_clock_mhz: 1600,
-            runtime_version: 50_221_153,
-            driver: "amdgpu 6.8".into(),
-        }
-    }
+    use crate::card::tests::card;
 
     fn alone(in_a_row_us: f64) -> Alone {
         let length = Length { asked_us: 1000, singles: 9, single_us: 1010.0, in_a_row_us };

@@ -1,22 +1,27 @@
 //! The processes that measure kernels. Each prints its answer as one line of JSON.
 
-use super::{BESIDE_US, Card, limit, worker_command};
+use crate::card::Card;
 use crate::clock::{now_ns, wait_until};
 use crate::hip::{Event, Stream};
 use crate::kernels::{BusyShape, Opened};
-use crate::process::{PATIENCE, Program, pass_gate, print_word};
+use crate::process::{PATIENCE, Program, clear_environment, pass_gate, print_word};
+use crate::report::Limit;
 use crate::stats::median;
+use crate::table::value_name;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 /// The lengths of kernels alone, microseconds.
 const LENGTHS_US: [u64; 4] = [10, 100, 1_000, 10_000];
 /// The length that tells whether somebody else uses the GPU.
 const CHECK_US: u64 = 1_000;
+/// The length of the kernels that two processes run at the same time, microseconds.
+pub(super) const BESIDE_US: u64 = 1_000;
 /// The work of each length, as kernels in a row.
 const IN_A_ROW: Duration = Duration::from_millis(100);
 /// The most kernels that are measured one by one.
@@ -85,15 +90,35 @@ fn answer(answer: &impl Serialize) -> Result<()> {
     print_word(&serde_json::to_string(answer)?)
 }
 
+/// Returns the command line of a process that measures.
+fn command(this: &Path, work: Work) -> Command {
+    let mut command = Command::new(this);
+    clear_environment(&mut command);
+    command.args(["calibrate", "--worker", &value_name(work)]);
+    command
+}
+
+/// Returns the machine's own GPU. A process of its own opens it, so that this one never does. `this` is this program.
+pub(crate) fn card(this: &Path) -> Result<Card> {
+    Ok(alone(this, Work::Check).context("--real measures this machine's own GPU")?.card)
+}
+
+/// Returns the times in which a kernel of this length may follow the one before, in microseconds: 5 % more, and what the
+/// device needs between two kernels.
+pub(super) fn limit(asked_us: u64) -> Limit {
+    let asked = asked_us as f64;
+    Limit::within(0.98 * asked, 1.05 * asked + 8.0)
+}
+
 /// Runs a process alone. `this` is this program.
 pub(super) fn alone(this: &Path, work: Work) -> Result<Alone> {
-    let mut process = Program::start("calibrate", worker_command(this, work))?;
+    let mut process = Program::start("calibrate", command(this, work))?;
     read(process.line(PATIENCE)?, process)
 }
 
 /// Runs two processes beside each other, and returns the share of the time for which each one's kernels worked.
 pub(super) fn beside(this: &Path) -> Result<[f64; 2]> {
-    let start = |_| Program::start("calibrate", worker_command(this, Work::Beside));
+    let start = |_| Program::start("calibrate", command(this, Work::Beside));
     let mut both = [0, 1].map(start).into_iter().collect::<Result<Vec<_>>>()?;
     for process in &mut both {
         process.expect("ready", PATIENCE)?;

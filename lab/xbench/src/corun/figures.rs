@@ -2,7 +2,7 @@
 
 use super::levels::{self, Base, Level};
 use crate::account::Accounts;
-use crate::calibrate::Card;
+use crate::card::Card;
 use crate::compare::spread;
 use crate::experiment::{Mode, Outcome};
 use crate::replay::Record;
@@ -374,7 +374,7 @@ pub(super) mod tests {
     #[test]
     fn real_gpu_is_named_and_has_no_simulated_parameters() {
         let setting = Setting { cu_model: None, save_us: None, ..setting() };
-        let figures = Figures::new(setting, Some(crate::calibrate::tests::card()), &blocks(), 1.0).unwrap();
+        let figures = Figures::new(setting, Some(crate::card::tests::card()), &blocks(), 1.0).unwrap();
         let json = serde_json::to_value(&figures).unwrap();
         assert_eq!(
             (&json["device"], &json["card"]["driver"]),

@@ -11,7 +11,8 @@ pub(crate) use policy::PolicyWords;
 
 use crate::WrongInput;
 use crate::account::{self, Accounts, Class, RunAccount, Runs};
-use crate::calibrate::Card;
+use crate::calibrate;
+use crate::card::Card;
 use crate::compare::interleave;
 use crate::process::{ensure_beside, this_program};
 use crate::replay::Record;
@@ -274,7 +275,7 @@ impl<'a> Experiment<'a> {
             return Err(WrongInput(why.to_owned()).into());
         }
         ensure_beside(&this, setup.gpu.needed())?;
-        let card = setup.gpu.real.then(|| Card::here(&this)).transpose()?;
+        let card = setup.gpu.real.then(|| calibrate::card(&this)).transpose()?;
         Ok(Self { setup, this, card, traces })
     }
 

@@ -3,7 +3,7 @@
 use super::definition::{Check, Scenario};
 use super::simulated::Agreement;
 use crate::account::Accounts;
-use crate::calibrate::Card;
+use crate::card::Card;
 use crate::compare::spread;
 use crate::experiment::{Experiment, Mode, Outcome};
 use crate::replay::Record;

@@ -1,11 +1,9 @@
 //! The machine's own GPU, as each figure from it is published with it.
 
-use super::worker::{Work, alone};
 use crate::hip::Hip;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::path::Path;
 
 /// A GPU and what drives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,14 +24,8 @@ pub(crate) struct Card {
 }
 
 impl Card {
-    /// Asks a process of its own for the first GPU, so that this one never opens it. `this` is this program.
-    pub(crate) fn here(this: &Path) -> Result<Self> {
-        let alone = alone(this, Work::Check).context("--real measures this machine's own GPU")?;
-        Ok(alone.card)
-    }
-
     /// Returns the first GPU of this process.
-    pub(super) fn of(hip: &Hip) -> Result<Self> {
+    pub(crate) fn of(hip: &Hip) -> Result<Self> {
         let device = hip.device(0)?;
         let simulated = std::env::var_os("GPU_SIM_PID").is_some();
         Ok(Self {
@@ -83,8 +75,20 @@ fn driver(read: impl Fn(&str) -> Option<String>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    pub(crate) fn card() -> Card {
+        Card {
+            title: "Card (gfx90a)".into(),
+            compute_units: 104,
+            memory: 64 << 30,
+            clock_mhz: 1700,
+            memory_clock_mhz: 1600,
+            runtime_version: 50_221_153,
+            driver: "amdgpu 6.8".into(),
+        }
+    }
 
     #[test]
     fn driver_has_its_own_version_or_the_kernels() {
