@@ -145,7 +145,8 @@ fn the_way_between_programs_and_server_needs_no_device_and_loses_nothing() {
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{errors}");
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{errors}\n{table}");
     let figures = read(&file);
     let clients: Vec<_> = figures["way"].as_array().unwrap().iter().map(|row| &row["clients"]).collect();
     assert_eq!(clients, [2, 70]);
