@@ -313,3 +313,14 @@ def test_many_threads_on_one_queue_leave_nothing_behind(queue: giveway.Queue) ->
     assert too_low == []
     assert queue.priority == 0
     assert [scope._open for scope in scopes] == [[]] * 8
+
+
+def test_priority_is_one_object_unless_it_is_entered() -> None:
+    first = giveway.priority(3)
+    assert giveway.priority(3) is first
+    assert giveway.priority(4) is not first
+    with giveway.priority(3) as outer:
+        assert outer is first
+        with giveway.priority(3) as inner:
+            assert inner is not outer
+    assert giveway.priority(3, stream=0) is not giveway.priority(3, stream=0)
