@@ -5,6 +5,9 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// The title of a simulated GPU.
+pub(crate) const SIMULATED: &str = "simulated GPU";
+
 /// A GPU and what drives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Card {
@@ -29,7 +32,7 @@ impl Card {
         let device = hip.device(0)?;
         let simulated = std::env::var_os("GPU_SIM_PID").is_some();
         Ok(Self {
-            title: if simulated { "simulated GPU".to_owned() } else { device.title() },
+            title: if simulated { SIMULATED.to_owned() } else { device.title() },
             compute_units: device.compute_units,
             memory: device.memory,
             clock_mhz: device.clock_mhz,

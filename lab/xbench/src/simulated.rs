@@ -1,11 +1,12 @@
 //! The GPU of a measurement: the simulated one, its start and its statistics of a run; or the machine's own.
 
-use crate::card::Card;
+use crate::card::{Card, SIMULATED};
 use crate::table::value_name;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
@@ -27,14 +28,6 @@ pub(crate) struct GpuArgs {
 }
 
 impl GpuArgs {
-    /// Returns the GPU in words, for people; `card` is the machine's own, if that is measured.
-    pub(crate) fn words(&self, card: Option<&Card>) -> String {
-        match card {
-            Some(card) => card.to_string(),
-            None => format!("simulated GPU, compute units {}", value_name(self.cu_model)),
-        }
-    }
-
     /// Returns the files that must lie beside this program.
     pub(crate) fn needed(&self) -> impl Iterator<Item = &'static &'static str> {
         let gpu_sim = Some(&"gpu-sim").filter(|_| !self.real);
@@ -42,9 +35,55 @@ impl GpuArgs {
     }
 }
 
-/// Returns the name of the device in JSON.
-pub(crate) fn device_name(card: Option<&Card>) -> String {
-    card.map_or_else(|| "simulated GPU".to_owned(), |card| card.title.clone())
+/// The GPU of a measurement, as its figures name it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct Measured {
+    /// `simulated GPU`, or the name of the machine's own.
+    device: String,
+    /// The machine's own GPU; `null` if gpu-sim was started for the measurement.
+    card: Option<Card>,
+    /// The sharing of the simulated GPU's compute units; `null` with a card.
+    cu_model: Option<CuModel>,
+    /// The cost of saving evicted work on the simulated GPU, and of restoring it, microseconds; `null` with a card.
+    save_us: Option<u32>,
+}
+
+impl Measured {
+    /// `card` is the machine's own GPU, if that is measured.
+    pub(crate) fn new(args: &GpuArgs, card: Option<Card>) -> Self {
+        let device = card.as_ref().map_or_else(|| SIMULATED.to_owned(), |card| card.title.clone());
+        let simulated = card.is_none();
+        let (cu_model, save_us) = (simulated.then_some(args.cu_model), simulated.then_some(args.save_us));
+        Self { device, card, cu_model, save_us }
+    }
+
+    pub(crate) fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Returns true for the simulated GPU, also if the command itself runs on it.
+    pub(crate) fn is_simulated(&self) -> bool {
+        self.device == SIMULATED
+    }
+
+    /// Returns true if the machine's own GPU is measured.
+    pub(crate) fn is_own(&self) -> bool {
+        self.card.is_some()
+    }
+}
+
+/// Writes it for people.
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.card {
+            Some(card) => card.fmt(f)?,
+            None => f.write_str(&self.device)?,
+        }
+        if let Some(cu_model) = self.cu_model {
+            write!(f, ", compute units {}", value_name(cu_model))?;
+        }
+        self.save_us.map_or(Ok(()), |us| write!(f, ", save cost {us} µs"))
+    }
 }
 
 /// See `docs/gpu-model.md`.
@@ -137,6 +176,25 @@ impl DeviceStats {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+
+    pub(crate) fn gpu() -> GpuArgs {
+        GpuArgs { real: false, save_us: 50, cu_model: CuModel::Shared, allow_late: false }
+    }
+
+    #[test]
+    fn own_gpu_is_named_and_has_no_simulated_parameters() {
+        let own = Measured::new(&gpu(), Some(crate::card::tests::card()));
+        let json = serde_json::to_value(&own).unwrap();
+        assert_eq!(
+            (&json["device"], &json["card"]["driver"]),
+            (&"Card (gfx90a)".into(), &"amdgpu 6.8".into())
+        );
+        assert!(json["save_us"].is_null() && json["cu_model"].is_null());
+        assert!(own.to_string().starts_with("Card (gfx90a), 104 compute units") && !own.is_simulated());
+        let simulated = Measured::new(&gpu(), None);
+        assert_eq!(simulated.to_string(), "simulated GPU, compute units shared, save cost 50 µs");
+        assert!(simulated.is_simulated() && !simulated.is_own());
+    }
 
     pub(crate) fn stats(valid: bool, p99: f64) -> DeviceStats {
         DeviceStats { valid, late_us: Late { p99 }, processes: Vec::new(), gpus: Vec::new() }

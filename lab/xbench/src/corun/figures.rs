@@ -2,14 +2,13 @@
 
 use super::levels::{self, Base, Level};
 use crate::account::Accounts;
-use crate::card::Card;
 use crate::compare::spread;
 use crate::experiment::{Mode, Outcome};
 use crate::replay::Record;
 use crate::report::Report;
-use crate::simulated::{CuModel, device_name};
+use crate::simulated::Measured;
 use crate::stats::{Samples, mean, median};
-use crate::table::{Table, value_name};
+use crate::table::Table;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -46,17 +45,12 @@ pub(crate) struct Setting {
     pub(crate) low: String,
     /// Factor on recorded times.
     pub(crate) scale: f64,
-    /// The sharing of the simulated GPU's compute units; `null` on a real GPU.
-    pub(crate) cu_model: Option<CuModel>,
     /// The policy of the server with its parameters.
     pub(crate) policy: String,
     /// Most commands in flight; `null` if the library chooses.
     pub(crate) threshold: Option<u32>,
     /// Commands between two synchronization points; `null` if the library chooses.
     pub(crate) batch: Option<u32>,
-    /// The cost of saving evicted work on the simulated device, and of restoring it, microseconds; in all
-    /// modes. `null` on a real GPU.
-    pub(crate) save_us: Option<u32>,
     /// The requested mechanism that evicts the batch model's queues; `auto` if the library chooses.
     pub(crate) mechanism: String,
     /// Runs of each mode.
@@ -70,10 +64,9 @@ pub(crate) struct Setting {
 pub(crate) struct Figures {
     #[serde(flatten)]
     pub(crate) setting: Setting,
-    /// `simulated GPU`, or the name of the machine's own.
-    pub(crate) device: String,
-    /// The machine's own GPU; `null` on a simulated one.
-    pub(crate) card: Option<Card>,
+    /// In all modes the same.
+    #[serde(flatten)]
+    pub(crate) gpu: Measured,
     /// The urgent model alone.
     pub(crate) alone: ModeFigures,
     /// Both without the library.
@@ -115,7 +108,7 @@ fn name(mode: &Mode) -> String {
 
 impl Figures {
     /// Computes the figures. `device_us` is the device time of one request of the urgent model, scaled.
-    pub(super) fn new(setting: Setting, card: Option<Card>, blocks: &Blocks, device_us: f64) -> Result<Self> {
+    pub(super) fn new(setting: Setting, gpu: Measured, blocks: &Blocks, device_us: f64) -> Result<Self> {
         let outcomes =
             |mode: Mode| blocks.iter().find(|(of, _)| *of == mode).map_or(&[][..], |(_, outcomes)| outcomes);
         let [alone, native, low_alone] = [Mode::Alone(HIGH), Mode::Native, Mode::Alone(LOW)].map(outcomes);
@@ -137,8 +130,7 @@ impl Figures {
         }
         let all = || blocks.iter().flat_map(|(_, outcomes)| outcomes);
         Ok(Self {
-            device: device_name(card.as_ref()),
-            card,
+            gpu,
             alone,
             native,
             shim: levels.first().context("no levels")?.figures.clone(),
@@ -172,24 +164,12 @@ impl Figures {
         self.levels.iter().filter_map(|row| row.missing.as_deref())
     }
 
-    /// Returns the GPU in words.
-    pub(super) fn device_words(&self) -> String {
-        let mut words = self.card.as_ref().map_or_else(|| self.device.clone(), Card::to_string);
-        if let Some(cu_model) = self.setting.cu_model {
-            let _ = write!(words, ", compute units {}", value_name(cu_model));
-        }
-        if let Some(save_us) = self.setting.save_us {
-            let _ = write!(words, ", save cost {save_us} µs");
-        }
-        words
-    }
-
     pub(super) fn table(&self) -> String {
         let Setting { high, low, scale, policy, .. } = &self.setting;
         let mut text = format!(
             "{} a second beside {low} back to back, times x {scale}; {}, policy {policy}\n\n",
             high.replace('@', ", "),
-            self.device_words(),
+            self.gpu,
         );
         let header =
             ["milliseconds", "p50", "p90", "p99", "spread", "requests", "high/s", "low/s", "suspensions"];
@@ -270,16 +250,18 @@ pub(super) mod tests {
         Outcome { records, suspended, suspensions, late_us: Some(9.0), ..Outcome::default() }
     }
 
+    fn simulated() -> Measured {
+        Measured::new(&crate::simulated::tests::gpu(), None)
+    }
+
     fn setting() -> Setting {
         Setting {
             high: "bert bs8@10".into(),
             low: "resnet50 bs256".into(),
             scale: 2.0,
-            cu_model: Some(CuModel::Shared),
             policy: "HPF".into(),
             threshold: None,
             batch: None,
-            save_us: Some(50),
             mechanism: "auto".into(),
             blocks: 3,
             seconds: 0.3,
@@ -305,7 +287,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn figures() -> Figures {
-        Figures::new(setting(), None, &blocks(), 20_000.0).unwrap()
+        Figures::new(setting(), simulated(), &blocks(), 20_000.0).unwrap()
     }
 
     #[test]
@@ -372,25 +354,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn real_gpu_is_named_and_has_no_simulated_parameters() {
-        let setting = Setting { cu_model: None, save_us: None, ..setting() };
-        let figures = Figures::new(setting, Some(crate::card::tests::card()), &blocks(), 1.0).unwrap();
-        let json = serde_json::to_value(&figures).unwrap();
-        assert_eq!(
-            (&json["device"], &json["card"]["driver"]),
-            (&"Card (gfx90a)".into(), &"amdgpu 6.8".into())
-        );
-        assert!(json["save_us"].is_null() && json["cu_model"].is_null());
-        let table = figures.table();
-        assert!(
-            table.contains("; Card (gfx90a), 104 compute units") && !table.contains("simulated"),
-            "{table}"
-        );
-    }
-
-    #[test]
     fn mode_without_requests_is_an_error() {
         let empty = blocks().into_iter().map(|(mode, _)| (mode, vec![Outcome::default()])).collect();
-        assert!(Figures::new(setting(), None, &empty, 1.0).is_err());
+        assert!(Figures::new(setting(), simulated(), &empty, 1.0).is_err());
     }
 }

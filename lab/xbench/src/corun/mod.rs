@@ -146,11 +146,9 @@ impl CorunArgs {
             high: format!("{}@{}", experiment.traces[HIGH].name, self.high.rate),
             low: experiment.traces[LOW].name.clone(),
             scale: self.scale,
-            cu_model: (!self.gpu.real).then_some(self.gpu.cu_model),
             policy: self.policy.text.clone(),
             threshold: self.threshold,
             batch: self.batch,
-            save_us: (!self.gpu.real).then_some(self.gpu.save_us),
             mechanism: self.mechanism.clone(),
             blocks: self.blocks as usize,
             seconds: self.seconds,
@@ -185,12 +183,8 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
         }
         mode.level().map_or(Ok(()), |level| check_suspensions(name, level, outcome))
     })?;
-    let mut figures = Figures::new(
-        args.setting(&experiment),
-        experiment.card.clone(),
-        &blocks,
-        experiment.device_us(HIGH),
-    )?;
+    let mut figures =
+        Figures::new(args.setting(&experiment), experiment.gpu.clone(), &blocks, experiment.device_us(HIGH))?;
     figures.account = experiment.accounts(&blocks);
     println!("{}", figures.table());
     if let Some(path) = &args.json {

@@ -24,9 +24,9 @@ pub(super) fn svg(figures: &Figures, blocks: &Blocks) -> String {
     };
     let note = format!(
         "{}, recorded kernel times x {}{window}{}",
-        figures.device_words(),
+        figures.gpu,
         setting.scale,
-        if figures.card.is_some() { "" } else { "; no GPU measurement" }
+        if figures.gpu.is_simulated() { "; no GPU measurement" } else { "" }
     );
     let mut picture = Picture::new(SIZE, CDF[0], &title, &[], &note);
     latencies(&mut picture, figures, blocks);

@@ -12,14 +12,13 @@ pub(crate) use policy::PolicyWords;
 use crate::WrongInput;
 use crate::account::{self, Accounts, Class, RunAccount, Runs};
 use crate::calibrate;
-use crate::card::Card;
 use crate::compare::interleave;
 use crate::process::{ensure_beside, this_program};
 use crate::replay::Record;
 use crate::replay::digest::mixes_of;
 use crate::replay::schedule::Pattern;
 use crate::session::{self, Session};
-use crate::simulated::{Counts, DeviceStats, GpuArgs};
+use crate::simulated::{Counts, DeviceStats, GpuArgs, Measured};
 use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::Result;
@@ -257,8 +256,7 @@ impl Setup<'_> {
 pub(crate) struct Experiment<'a> {
     pub(crate) setup: Setup<'a>,
     this: PathBuf,
-    /// The machine's own GPU, if that is measured.
-    pub(crate) card: Option<Card>,
+    pub(crate) gpu: Measured,
     /// The recorded model of each program.
     pub(crate) traces: Vec<Trace>,
 }
@@ -276,13 +274,7 @@ impl<'a> Experiment<'a> {
         }
         ensure_beside(&this, setup.gpu.needed())?;
         let card = setup.gpu.real.then(|| calibrate::card(&this)).transpose()?;
-        Ok(Self { setup, this, card, traces })
-    }
-
-    /// An experiment that only lends its setup.
-    #[cfg(test)]
-    pub(crate) fn of_nothing(setup: Setup<'a>) -> Self {
-        Self { setup, this: PathBuf::new(), card: None, traces: Vec::new() }
+        Ok(Self { gpu: Measured::new(setup.gpu, card), setup, this, traces })
     }
 
     /// Returns the device time of one inference of a program, microseconds.

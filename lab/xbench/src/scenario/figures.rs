@@ -3,11 +3,10 @@
 use super::definition::{Check, Scenario};
 use super::simulated::Agreement;
 use crate::account::Accounts;
-use crate::card::Card;
 use crate::compare::spread;
-use crate::experiment::{Experiment, Mode, Outcome};
+use crate::experiment::{Mode, Outcome};
 use crate::replay::Record;
-use crate::simulated::{CuModel, device_name};
+use crate::simulated::Measured;
 use crate::stats::{Samples, mean, median};
 use crate::table::{Table, dash, verdict};
 use anyhow::{Context, Result};
@@ -81,15 +80,8 @@ impl fmt::Display for Judged {
 pub(crate) struct Figures {
     pub(crate) scenario: String,
     pub(crate) about: String,
-    /// `simulated GPU`, or the name of the machine's own.
-    pub(crate) device: String,
-    /// The machine's own GPU; `null` on a simulated one.
-    pub(crate) card: Option<Card>,
-    /// The sharing of the simulated GPU's compute units; `null` on a real GPU.
-    pub(crate) cu_model: Option<CuModel>,
-    /// The GPU for people.
-    #[serde(skip)]
-    pub(crate) gpu: String,
+    #[serde(flatten)]
+    pub(crate) gpu: Measured,
     /// The requested preemption level.
     pub(crate) level: u8,
     /// Seconds in which requests arrived, each block.
@@ -105,12 +97,12 @@ impl Figures {
     /// Computes the figures. `device_us` is the device time of one inference of each program.
     pub(super) fn new(
         scenario: &Scenario,
-        experiment: &Experiment<'_>,
+        gpu: Measured,
+        seconds: f64,
         level: u8,
         device_us: Vec<f64>,
         results: &[(Mode, Vec<Outcome>)],
     ) -> Result<Self> {
-        let (gpu, card) = (experiment.setup.gpu, experiment.card.as_ref());
         let mut modes = Vec::new();
         for (mode, outcomes) in results {
             modes.push(mode_figures(scenario, mode, outcomes, &device_us)?);
@@ -126,12 +118,9 @@ impl Figures {
         Ok(Self {
             scenario: scenario.name.to_owned(),
             about: scenario.about.clone(),
-            device: device_name(card),
-            card: card.cloned(),
-            cu_model: card.is_none().then_some(gpu.cu_model),
-            gpu: gpu.words(card),
+            gpu,
             level,
-            seconds: experiment.setup.seconds,
+            seconds,
             modes,
             agreement: None,
             account: None,
@@ -288,8 +277,8 @@ fn judge(check: Check, mode: &ModeFigures, all: &[ModeFigures]) -> Option<Judged
 #[cfg(test)]
 mod tests {
     use super::super::builtin::scenarios;
-    use super::super::simulated::tests::{experiment, gpu};
     use super::*;
+    use crate::simulated::tests::gpu;
 
     fn record(latencies_ms: &[f64], seconds: f64) -> Option<Record> {
         Some(crate::experiment::tests::record(latencies_ms, 0.0, seconds))
@@ -326,7 +315,9 @@ mod tests {
             (Mode::Native, vec![run(&[500, 500])]),
             (hpf(), vec![run(&[740, 250])]),
         ];
-        let figures = Figures::new(scenario, &experiment(&gpu()), 1, vec![10_000.0; 2], &results).unwrap();
+        let figures =
+            Figures::new(scenario, Measured::new(&gpu(), None), 10.0, 1, vec![10_000.0; 2], &results)
+                .unwrap();
         let up = &figures.modes[3];
         assert!((up.parts[0].share - 740.0 / 990.0).abs() < 1e-9);
         assert_eq!(up.checks.iter().map(|check| check.met).collect::<Vec<_>>(), [true; 3]);
@@ -351,7 +342,9 @@ mod tests {
             (hpf(), vec![run(&[3.0, 60.0], 98)]),
         ];
         // Alone the urgent one needs the device for a tenth of the time.
-        let figures = Figures::new(scenario, &experiment(&gpu()), 1, vec![50_000.0, 1.0], &results).unwrap();
+        let figures =
+            Figures::new(scenario, Measured::new(&gpu(), None), 10.0, 1, vec![50_000.0, 1.0], &results)
+                .unwrap();
         assert_eq!(figures.modes[2].parts[0].misses, Some(2));
         assert_eq!(figures.modes[3].parts[0].misses, Some(1));
         let [p99, keeps, of_rest] = &figures.modes[3].checks[..] else { panic!() };
@@ -369,7 +362,9 @@ mod tests {
             (Mode::Native, vec![run(&[1000.0, 1000.0], 99)]),
             (hpf(), vec![run(&[1000.0, 1050.0], 60)]),
         ];
-        let figures = Figures::new(scenario, &experiment(&gpu()), 1, vec![200_000.0, 1.0], &results).unwrap();
+        let figures =
+            Figures::new(scenario, Measured::new(&gpu(), None), 10.0, 1, vec![200_000.0, 1.0], &results)
+                .unwrap();
         let [p50, p99, of_rest] = &figures.modes[3].checks[..] else { panic!() };
         assert!(p50.met && p99.met, "{p50} {p99}");
         // Two steps of 200 ms in 1.05 s leave 0.65 s of a second.

@@ -68,7 +68,8 @@ pub(super) fn measure(
     modes.extend(policies.iter().cloned().chain(own).map(|policy| Mode::Policy(policy, level)));
     let results = experiment.run(modes, |_, _, _| Ok(()))?;
     let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();
-    let mut figures = Figures::new(scenario, experiment, level, device_us, &results)?;
+    let mut figures =
+        Figures::new(scenario, experiment.gpu.clone(), experiment.setup.seconds, level, device_us, &results)?;
     figures.account = experiment.accounts(&results);
     Ok(figures)
 }

@@ -77,7 +77,7 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
         let equal = scenario.programs.iter().any(|program| program.has_latency());
         let mut figures = measure(scenario, &experiment, args.level, equal, &policies)?;
         // The model's parameters are the simulated GPU's.
-        if experiment.card.is_none() {
+        if !experiment.gpu.is_own() {
             figures.agreement = Some(Agreement::new(scenario, &figures, experiment.setup)?);
         }
         println!("{}", figures.table());

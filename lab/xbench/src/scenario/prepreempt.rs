@@ -79,7 +79,7 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
         points.push(Point { prepare_us, figures });
     }
     let checks = checks(&points).context("a mode is missing")?;
-    let device = points.first().map(|point| point.figures.device.clone()).unwrap_or_default();
+    let device = points.first().map(|point| point.figures.gpu.device().to_owned()).unwrap_or_default();
     let curve = Curve { device, level: args.level, points, checks };
     print!("{}", curve.table());
     if let Some(path) = &args.json {

@@ -258,23 +258,15 @@ impl Modelled<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::super::builtin::scenarios;
     use super::super::figures::{Judged, PartFigures};
     use super::*;
-    use crate::experiment::Experiment;
-    use crate::simulated::GpuArgs;
+    use crate::simulated::tests::gpu;
+    use crate::simulated::{GpuArgs, Measured};
     use std::path::Path;
 
-    pub(crate) fn gpu() -> GpuArgs {
-        GpuArgs { real: false, save_us: 50, cu_model: CuModel::Shared, allow_late: false }
-    }
-
-    pub(crate) fn experiment(gpu: &GpuArgs) -> Experiment<'_> {
-        Experiment::of_nothing(setup(gpu))
-    }
-
-    pub(crate) fn setup(gpu: &GpuArgs) -> Setup<'_> {
+    fn setup(gpu: &GpuArgs) -> Setup<'_> {
         let (programs, traces, seconds) = (&[][..], Path::new(""), 10.0);
         let (alone_seconds, seed_step) = (10.0, 1000);
         let (blocks, seed, account) = (1, 1, false);
@@ -327,10 +319,7 @@ pub(super) mod tests {
         let figures = Figures {
             scenario: "two-models".into(),
             about: String::new(),
-            device: "simulated GPU".into(),
-            card: None,
-            cu_model: Some(CuModel::Shared),
-            gpu: String::new(),
+            gpu: Measured::new(&gpu(), None),
             level: 1,
             seconds: 10.0,
             modes,
