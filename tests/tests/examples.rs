@@ -332,10 +332,17 @@ fn urgent_requests_of_a_python_server_overtake_batch_requests() {
         "with priorities: urgent requests overtook most of the earlier batch requests",
         "results: correct",
     ];
-    let run = || python("5_inference_serving", &["--requests", "6"]);
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("serving.svg");
+    let run = || python("5_inference_serving", &["--requests", "6", "--plot", plot.to_str().unwrap()]);
     let has_all = |said: &String| expected.iter().all(|line| stable(said).contains(line));
     let said: Vec<_> = (0..ATTEMPTS).map(|_| run()).take_while(|said| !has_all(said)).collect();
     assert!(said.len() < ATTEMPTS, "{said:?}");
+    let plot = std::fs::read_to_string(plot).unwrap();
+    assert!(plot.starts_with("<svg") && plot.trim_end().ends_with("</svg>"), "{plot}");
+    for curve in ["without priorities", "with priorities"] {
+        assert!(plot.contains(curve), "{curve}: {plot}");
+    }
 }
 
 #[test]

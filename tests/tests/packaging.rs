@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use tests::workspace;
+use tests::{product, workspace};
 
 /// Longer than anything here takes.
 const LIMIT: &str = "120";
@@ -287,4 +287,57 @@ fn systemd_accepts_the_installed_units() {
         let secure = analyze(&["security", "--offline=true", "--threshold=20", service]);
         assert!(secure.status.success(), "{}", text(&secure));
     }
+}
+
+/// What `make install` puts below a prefix, from this build.
+fn staged(directory: &Path) -> PathBuf {
+    let build = product("libshimhip.so").unwrap_or_else(|reason| panic!("{reason}"));
+    let prefix = directory.join("prefix");
+    let mut stage = limited("scripts/stage");
+    let done = stage.arg(build.parent().expect("a folder")).arg(&prefix).output().expect("scripts/stage");
+    assert!(done.status.success(), "{}", text(&done));
+    prefix
+}
+
+/// `find_package(XSched)` with the targets that XSched's own package has.
+#[test]
+fn cmake_project_for_xsched_builds_and_runs() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let prefix = staged(directory.path());
+    let source = workspace().join("tests/dist/linked.c");
+    let project = format!(
+        "cmake_minimum_required(VERSION 3.14)\nproject(linked C)\nfind_package(XSched 1.0 REQUIRED)\n\
+         add_executable(linked {})\ntarget_link_libraries(linked PRIVATE XSched::preempt XSched::halhip)\n",
+        source.display()
+    );
+    fs::write(directory.path().join("CMakeLists.txt"), project).expect("a project");
+    let build = directory.path().join("build");
+    let cmake = |arguments: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args([LIMIT, "cmake"]).args(arguments).current_dir(directory.path());
+        let output = command.output().expect("cmake");
+        assert!(output.status.success(), "{}", text(&output));
+    };
+    cmake(&["-S", ".", "-B", "build", &format!("-DCMAKE_PREFIX_PATH={}", prefix.display())]);
+    cmake(&["--build", "build"]);
+    let output = Command::new(build.join("linked")).output().expect("the program");
+    assert!(text(&output).starts_with("linked: no such queue"), "{}", text(&output));
+}
+
+/// XSched's Python bindings open these two libraries by ctypes, and look all functions up in them.
+#[test]
+fn libraries_of_xscheds_python_bindings_have_all_functions() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let prefix = staged(directory.path());
+    let script = "import ctypes, sys\n\
+                  from giveway._library import FUNCTIONS\n\
+                  for path in sys.argv[1:]:\n    \
+                      library = ctypes.CDLL(path)\n    \
+                      assert not [name for name in FUNCTIONS if not hasattr(library, name)], path\n    \
+                      assert library.XQueueQuery(ctypes.c_uint64(12345), ctypes.byref(ctypes.c_int())) != 0\n";
+    let libraries = ["libpreempt.so", "libhalhip.so"].map(|name| prefix.join("lib").join(name));
+    let mut python = Command::new("python3");
+    python.args(["-c", script]).args(&libraries).env("PYTHONPATH", workspace().join("python/src"));
+    let output = python.output().expect("python3");
+    assert!(output.status.success(), "{}", text(&output));
 }
