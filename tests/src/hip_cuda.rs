@@ -1,6 +1,6 @@
-//! The programs of `tests/programs` on a second runtime that shares no code with AMD's: `lab/hip-cuda`, over a driver of
-//! CUDA that is `lab/cuda-cpu` or a real one (docs/hip-cuda.md). Natively and in the modes of conformance that evict
-//! nothing.
+//! The programs of `tests/programs` on a second runtime that shares no code with AMD's: `lab/hip-cuda`, over
+//! `lab/cuda-cpu` or a real CUDA driver (docs/hip-cuda.md). They run natively and in the modes of conformance
+//! that do not evict.
 
 mod omitted;
 
@@ -15,19 +15,20 @@ use crate::{Gpu, product, workspace};
 
 pub use omitted::{OMITTED, Omitted};
 
-/// hip-cuda with the installed compilers, whose programs it runs.
+/// hip-cuda. It runs programs that the installed compilers build.
 #[derive(Clone, Debug)]
 pub struct HipCuda {
     /// The folder of its `libamdhip64.so.*`.
     folder: PathBuf,
     /// The driver's file.
     driver: PathBuf,
-    /// The library that programs are linked with, to look for races.
+    /// The library that programs link to look for data races.
     sanitized: Option<Sanitized>,
 }
 
 impl HipCuda {
-    /// Finds what `scripts/hip-cuda` has built, and `lab/cuda-cpu`, or the driver that `HIP_CUDA_DRIVER` names.
+    /// Finds what `scripts/hip-cuda` has built, and `lab/cuda-cpu`, or the driver that `HIP_CUDA_DRIVER`
+    /// names.
     ///
     /// # Errors
     /// One of them is missing; one sentence.
@@ -44,7 +45,7 @@ impl HipCuda {
         Ok(HipCuda { folder, driver, sanitized: None })
     }
 
-    /// The same with programs that are linked with a library made for ThreadSanitizer.
+    /// Returns the same runtime for programs that link a library made for ThreadSanitizer.
     pub fn sanitized(self, sanitized: &Sanitized) -> HipCuda {
         HipCuda { sanitized: Some(sanitized.clone()), ..self }
     }
@@ -59,7 +60,7 @@ impl Runtime for HipCuda {
     }
 
     fn fat(&self, _compressed: bool) -> Option<&dyn Runtime> {
-        // Which of several architectures a file's code is for is AMD's runtime's business.
+        // Only AMD's runtime chooses among code for several architectures.
         None
     }
 
@@ -74,7 +75,7 @@ impl Runtime for HipCuda {
     }
 }
 
-/// The modes in which a program is compared: nothing here evicts.
+/// Returns the modes in which a program is compared, without those that evict.
 fn modes(program: &Program, named: &[&'static Mode]) -> Vec<&'static Mode> {
     let usual = MODES.iter().filter(|mode| match named {
         [] => is_usual(mode, &program.directions),
@@ -83,12 +84,13 @@ fn modes(program: &Program, named: &[&'static Mode]) -> Vec<&'static Mode> {
     usual.filter(|mode| !mode.holds()).collect()
 }
 
-/// The reason why a program is not run here.
+/// Returns the entry of a program that cannot run here.
 fn omission(program: &Program) -> Option<&'static Omitted> {
     OMITTED.iter().find(|omitted| omitted.programs.contains(&program.name.as_str()))
 }
 
-/// The programs for the installed release whose names have one of these parts, without files that others load.
+/// Returns the programs for the installed release whose names contain one of these parts, or all of them if
+/// there are none. It skips files that other programs load.
 ///
 /// # Errors
 /// One sentence for each program whose first line is wrong.
@@ -101,21 +103,21 @@ pub fn programs(parts: &[String]) -> Result<Vec<Program>, String> {
     Ok(Program::all()?.into_iter().filter(wanted).collect())
 }
 
-/// What became of the programs.
+/// The number of programs by their result.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Those that ran and were equal in all modes.
+    /// Programs with equal output in all modes.
     pub passed: usize,
-    /// Those that differ and are not listed, or are listed and do not differ.
+    /// Programs that differ and are not listed, or pass although they are listed.
     pub failed: usize,
-    /// Those that are listed and cannot run.
+    /// Listed programs that cannot run.
     pub omitted: usize,
 }
 
-/// As many as [`Gpu::take`] lets run at once.
+/// The number of programs that [`Gpu::take`] lets run at the same time.
 const AT_ONCE: usize = 2;
 
-/// Does something with each program, two at once.
+/// Calls a function with each program, [`AT_ONCE`] at a time. Returns the results in any order.
 fn each<T: Send>(programs: &[Program], one: impl Fn(&Program) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
@@ -131,7 +133,7 @@ fn each<T: Send>(programs: &[Program], one: impl Fn(&Program) -> T + Sync) -> Ve
     results.into_inner().expect("no thread fails with it")
 }
 
-/// Compares the programs natively and in these modes, or in their usual ones if there are none.
+/// Compares the programs' native output with that in these modes, or in their usual modes if there are none.
 pub fn compare(programs: &[Program], runtime: &HipCuda, named: &[&'static Mode]) -> Outcome {
     let verdicts = each(programs, |program| {
         let verdict = conformance::compare(program, &modes(program, named), runtime);
@@ -166,8 +168,8 @@ pub fn compare(programs: &[Program], runtime: &HipCuda, named: &[&'static Mode])
     outcome
 }
 
-/// Compares what programs print natively with what they print on AMD's runtime and the simulated GPU. A difference is
-/// no failure of a test: it shows where this runtime answers otherwise than AMD's.
+/// Compares the programs' native output with that on AMD's runtime and the simulated GPU. A difference does
+/// not fail the test: it only shows where the two runtimes behave differently.
 pub fn against_amd(programs: &[Program], runtime: &HipCuda) -> Outcome {
     let results = each(programs, |program| {
         let gpu = Gpu::take();

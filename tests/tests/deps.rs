@@ -85,7 +85,7 @@ fn missing_packages_without_rocm_are_installed() {
     }
     let said = Machine::with("build-essential").deps(&[]);
     assert!(
-        said.ok && said.asked.contains(&format!("libjemalloc2 systemd tmux xvfb {HIP}")),
+        said.ok && said.asked.contains(&format!("cmake libjemalloc2 systemd tmux xvfb {HIP}")),
         "{}\n{}",
         said.text,
         said.asked
@@ -113,7 +113,8 @@ fn nothing_of_the_distributions_hip_is_put_beside_amds() {
 
 #[test]
 fn where_all_is_there_rocm_does_not_matter() {
-    let machine = Machine::with(&format!("amdgpu-dkms build-essential libjemalloc2 systemd tmux xvfb {HIP}"));
+    let machine =
+        Machine::with(&format!("amdgpu-dkms build-essential cmake libjemalloc2 systemd tmux xvfb {HIP}"));
     let said = machine.deps(&[]);
     assert!(
         said.ok && said.asked.is_empty() && said.text.contains("everything is installed"),

@@ -1,20 +1,20 @@
 //! Types, values and structure layouts of the CUDA driver API.
 //!
-//! Source: NVIDIA, "CUDA Driver API" (docs.nvidia.com/cuda/cuda-driver-api), release 12.4: sections "Data types used by
-//! CUDA driver" for values, and the documentation of each structure for the order of its members. The structures are
-//! those of the `_v2` functions of that release.
+//! Source: NVIDIA, "CUDA Driver API" (docs.nvidia.com/cuda/cuda-driver-api), release 12.4: the section "Data
+//! types used by CUDA driver" for values, and the documentation of each structure for its members' order. The
+//! structures are those that the `_v2` functions of that release use.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-/// An error of the driver (`CUresult`), 0 is success. [`crate::status`] has the names.
+/// A result of the driver (`CUresult`): 0 for success, or an error. [`crate::status`] has the names.
 pub type CUresult = c_uint;
 /// The ordinal of a device.
 pub type CUdevice = c_int;
-/// An address of memory that the device reaches.
+/// An address of memory that the device can access.
 pub type CUdeviceptr = usize;
-/// A handle: a number that a table of this library knows. It is never dereferenced.
+/// A handle: a key in a table of this library. It is never dereferenced.
 pub type Handle = usize;
-/// What a call of this library returns inside: a value, or the driver's error.
+/// The result of this library's functions: a value, or the driver's error.
 pub type Answer<T = ()> = Result<T, CUresult>;
 
 pub const INVALID_VALUE: CUresult = 1;
@@ -52,7 +52,7 @@ pub const CAPTURED_EVENT: CUresult = 907;
 pub const CAPTURE_WRONG_THREAD: CUresult = 908;
 pub const GRAPH_EXEC_UPDATE_FAILURE: CUresult = 910;
 
-/// The legacy default stream by name; 0 means it, too.
+/// The explicit handle of the legacy default stream, which 0 means as well.
 pub const STREAM_LEGACY: Handle = 1;
 /// The default stream of the calling thread.
 pub const STREAM_PER_THREAD: Handle = 2;
@@ -77,7 +77,7 @@ pub const HOST_WRITECOMBINED: c_uint = 4;
 /// `CU_MEMHOSTREGISTER_READ_ONLY`.
 pub const HOST_READ_ONLY: c_uint = 8;
 
-/// Places of `CUDA_MEMCPY2D_v2`.
+/// `CUDA_MEMCPY2D_v2`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Memcpy2D {
@@ -99,7 +99,7 @@ pub struct Memcpy2D {
     pub height: usize,
 }
 
-/// `CUDA_MEMCPY3D_v2`, and `CUDA_MEMCPY3D_PEER`, whose two contexts stand in the reserved members.
+/// `CUDA_MEMCPY3D_v2`, and `CUDA_MEMCPY3D_PEER`, which has contexts in place of the reserved members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Memcpy3D {
@@ -151,7 +151,7 @@ pub struct LaunchAttribute {
     pub value: [u64; 8],
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS_v2`; `_v1` ends before `kern`.
+/// `CUDA_KERNEL_NODE_PARAMS_v2`, which extends `_v1`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct KernelNodeParams {

@@ -1,4 +1,4 @@
-//! Allocations: device, managed and page-locked memory, registered memory, and what addresses are.
+//! Allocation of device, managed and page-locked memory, registered memory, and queries about addresses.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -14,18 +14,14 @@ use crate::gate::{Call, In, Out, enter};
 use crate::memory::{self, Block, Kind, Mapping};
 use crate::pool;
 
-/// Waits until no stream of the device has anything to do.
+/// Waits until all streams of the device are idle.
 pub fn drain(call: &mut Call) {
-    let device = call.device;
-    let of = |state: &crate::state::State| -> Vec<u64> {
-        let contexts = state.contexts.iter().filter(|(_, context)| context.device == device);
-        contexts.flat_map(|(handle, _)| engine::all_ends(state, *handle)).collect()
-    };
-    let ends = of(&call.state);
+    let contexts = call.state.contexts.iter().filter(|(_, context)| context.device == call.device);
+    let ends: Vec<u64> = contexts.flat_map(|(handle, _)| engine::all_ends(&call.state, *handle)).collect();
     engine::wait(&mut call.state, &ends);
 }
 
-/// Memory of the call's device. When there is none left, pools give up what they do not use.
+/// Allocates memory of the call's device. If none is left, pools return their unused memory first.
 fn on_device(call: &mut Call, size: usize, kind: Kind) -> Answer<usize> {
     call.may_disturb()?;
     if size == 0 {
@@ -52,17 +48,18 @@ fn on_host(to: Out<usize>, size: usize, flags: c_uint) -> Answer {
     }
     let block = Block::host(size)?;
     let (id, device) = (call.state.number(), call.device);
-    // With one address space all of it is mapped for the device and portable, whatever was asked for.
+    // With unified addressing all page-locked memory is mapped for the device, whatever the program asked
+    // for.
     let flags = flags | HOST_DEVICEMAP;
     to.set(memory::insert(Mapping { block, size, kind: Kind::Pinned, device, flags, pool: 0, id }).base())
 }
 
-/// The allocation that begins here, of one of these kinds.
+/// Returns the allocation that begins at this address, if it is of one of these kinds.
 fn exactly(address: usize, kinds: &[Kind]) -> Option<Arc<Mapping>> {
     memory::find(address).filter(|mapping| mapping.base() == address && kinds.contains(&mapping.kind))
 }
 
-/// True if all pages of the program's range are mapped.
+/// Returns true if all pages of the program's range are mapped.
 fn mapped(address: usize, size: usize) -> bool {
     let begin = address & !0xFFF;
     let Some(len) = address.checked_add(size).and_then(|end| end.checked_next_multiple_of(0x1000)) else {
@@ -74,7 +71,7 @@ fn mapped(address: usize, size: usize) -> bool {
     unsafe { libc::mincore(begin as *mut libc::c_void, len, resident.as_mut_ptr()) == 0 }
 }
 
-/// A value of `CUpointer_attribute`.
+/// Writes a value of `CUpointer_attribute`.
 fn attribute(mapping: &Mapping, context: Handle, which: c_uint, address: usize, to: Out<u8>) -> Answer {
     match which {
         1 => to.cast::<Handle>().set(context),
@@ -92,7 +89,7 @@ fn attribute(mapping: &Mapping, context: Handle, which: c_uint, address: usize, 
         13 => to.cast::<c_uint>().set(1),
         14 => to.cast::<u64>().set(0),
         15 => to.cast::<c_uint>().set(0),
-        // Reading and writing.
+        // `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
         16 => to.cast::<c_uint>().set(3),
         17 => to.cast::<Handle>().set(mapping.pool),
         5 => Err(NOT_SUPPORTED),
@@ -100,7 +97,8 @@ fn attribute(mapping: &Mapping, context: Handle, which: c_uint, address: usize, 
     }
 }
 
-/// The bytes that `cuPointerGetAttributes` clears for an address that is not known. 0: no such attribute.
+/// Returns the size of an attribute, which `cuPointerGetAttributes` clears for an unknown address. 0: no such
+/// attribute.
 fn size_of_attribute(which: c_uint) -> usize {
     match which {
         1 | 3 | 4 | 7 | 11 | 12 | 14 | 17 => 8,
@@ -109,7 +107,7 @@ fn size_of_attribute(which: c_uint) -> usize {
     }
 }
 
-/// The primary context of the device that memory belongs to, or the current one.
+/// Returns a context of the memory's device: the current one if it is of that device.
 fn context_of(call: &Call, mapping: &Mapping) -> Handle {
     let same = |(_, context): &(&Handle, &crate::state::Context)| context.device == mapping.device;
     if call.device == mapping.device {
@@ -119,7 +117,7 @@ fn context_of(call: &Call, mapping: &Mapping) -> Handle {
 }
 
 crate::api! {
-    /// The bytes that are left and the bytes that there are.
+    /// The free bytes and all bytes of the device.
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
         let call = enter()?;
         let arena = device::arena(call.device)?;
@@ -154,7 +152,7 @@ crate::api! {
         to.set(on_device(&mut call, size, Kind::Managed)?)
     }
 
-    /// Waits for everything on the device first.
+    /// Waits for all work on the device first.
     fn cuMemFree_v2(address: usize) {
         let mut call = enter()?;
         call.may_disturb()?;
@@ -167,7 +165,7 @@ crate::api! {
         }
         drain(&mut call);
         if mapping.flags & memory::OF_GRAPH != 0 {
-            // The graph keeps its address for the next launch.
+            // The graph keeps the memory, because the next launch uses the same address.
             return Ok(());
         }
         if mapping.pool != 0 {
@@ -203,7 +201,7 @@ crate::api! {
     fn cuMemHostRegister_v2(address: usize, size: usize, flags: c_uint) {
         let mut call = enter()?;
         call.may_disturb()?;
-        // `CU_MEMHOSTREGISTER_IOMEMORY` is for memory of other devices.
+        // `CU_MEMHOSTREGISTER_IOMEMORY` is for other devices' memory and is refused.
         if address == 0 || size == 0 || flags & !(HOST_PORTABLE | HOST_DEVICEMAP | HOST_READ_ONLY) != 0 {
             return Err(INVALID_VALUE);
         }
@@ -262,11 +260,11 @@ crate::api! {
     fn cuPointerSetAttribute(value: In<c_uint>, which: c_uint, address: usize) {
         enter()?;
         memory::find(address).ok_or(INVALID_VALUE)?;
-        // Only synchronous memory operations can be set, which all operations on this memory could be.
+        // The only attribute that can be set is `CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`, which has no effect here.
         if which == 6 { value.get().map(|_| ()) } else { Err(INVALID_VALUE) }
     }
 
-    /// Advice changes nothing here.
+    /// Advice has no effect here.
     fn cuMemAdvise(address: usize, size: usize, advice: c_uint, _device: c_int) {
         enter()?;
         let span = memory::checked(address, size)?;
@@ -274,13 +272,13 @@ crate::api! {
         if fits { Ok(()) } else { Err(INVALID_VALUE) }
     }
 
-    /// Nothing is advised, and memory has no place of its own.
+    /// This library keeps no advice, and managed memory does not migrate, so all values are defaults.
     fn cuMemRangeGetAttribute(to: Out<c_int>, len: usize, which: c_uint, address: usize, size: usize) {
         enter()?;
         if memory::checked(address, size)?.mapping().kind != Kind::Managed || len < 4 || !len.is_multiple_of(4) {
             return Err(INVALID_VALUE);
         }
-        // Mostly read; then the preferred location, the last prefetch and the devices with access: none (-2).
+        // Read-mostly: no. The preferred location, the devices with access and the last prefetch: none (-2).
         let value = match which {
             1 => 0,
             2..=4 => -2,

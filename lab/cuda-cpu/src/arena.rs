@@ -1,7 +1,8 @@
-//! Memory of a device: one sparse memory file, mapped twice.
+//! A device's memory: one sparse memory file, mapped twice.
 //!
-//! The program sees the first mapping. Its pages cannot be touched by the CPU, as those of a GPU's memory cannot, except
-//! where memory is managed. The device works on the second one. Another process maps parts of the file (IPC).
+//! The program gets addresses of the first mapping. The CPU cannot access its pages, as in a GPU's memory,
+//! except those of managed memory. The device works on the second mapping. Other processes map parts of the
+//! file (IPC).
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -10,10 +11,10 @@ use parking_lot::Mutex;
 
 use crate::abi::{Answer, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY};
 
-/// Allocations begin and end at pages: IPC maps pages.
+/// The granularity of allocations in bytes, because IPC maps whole pages.
 pub const PAGE: usize = 4096;
 
-/// Rounds up to whole pages. `None`: the sum is beyond the address space.
+/// Rounds up to whole pages. `None`: the result overflows.
 pub fn pages(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(PAGE)
 }
@@ -28,21 +29,21 @@ pub struct Arena {
     free: Mutex<Free>,
 }
 
-/// Free ranges by offset, which do not touch each other, and their sum.
+/// The lengths of free ranges by offset, and their sum. No two ranges touch.
 #[derive(Debug)]
 struct Free {
     ranges: std::collections::BTreeMap<usize, usize>,
     bytes: usize,
 }
 
-/// Maps `size` bytes, anonymous or of a file. The address is new, so nothing else is affected.
+/// Maps `size` bytes, anonymous or of a file, at an address that the kernel chooses.
 fn map(size: usize, protection: i32, flags: i32, file: i32, offset: usize) -> Answer<usize> {
     // SAFETY: without MAP_FIXED the kernel chooses a range that nothing uses.
     let at = unsafe { libc::mmap(ptr::null_mut(), size, protection, flags, file, offset as libc::off_t) };
     if at == libc::MAP_FAILED { Err(OUT_OF_MEMORY) } else { Ok(at as usize) }
 }
 
-/// Maps anonymous memory of the host, as page-locked memory is.
+/// Maps anonymous memory, which stands for page-locked memory.
 ///
 /// # Errors
 /// `OUT_OF_MEMORY`.
@@ -51,7 +52,8 @@ pub fn map_host(size: usize) -> Answer<usize> {
     map(size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
 }
 
-/// Maps shared pages of a file for reading and writing.
+/// Maps pages of a file, shared. With `host` the CPU can read and write them, otherwise it cannot access
+/// them.
 ///
 /// # Errors
 /// `OUT_OF_MEMORY`.
@@ -63,13 +65,13 @@ pub fn map_file(file: &OwnedFd, offset: usize, size: usize, host: bool) -> Answe
 /// Ends a mapping made by [`map_host`] or [`map_file`].
 ///
 /// # Safety
-/// `at` and `size` are those of one such mapping, and nothing uses it any more.
+/// `at` and `size` describe one such mapping, and nothing uses it any more.
 pub unsafe fn unmap(at: usize, size: usize) {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller guarantees that this is a mapping of this library that nothing uses any more.
     unsafe { libc::munmap(at as *mut libc::c_void, size) };
 }
 
-/// Makes a memory file of `size` bytes, all zero, which takes no memory until it is written.
+/// Makes a memory file of `size` zero bytes. It uses no memory until it is written.
 ///
 /// # Errors
 /// `OPERATING_SYSTEM`.
@@ -79,9 +81,9 @@ pub fn memory_file(size: usize) -> Answer<OwnedFd> {
     if file < 0 {
         return Err(OPERATING_SYSTEM);
     }
-    // SAFETY: the descriptor is new, and belongs to nobody else.
+    // SAFETY: the call has just opened the descriptor, so nothing else owns it.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
-    // SAFETY: the descriptor is open.
+    // SAFETY: the descriptor is open, and the call touches no memory of this process.
     let sized = unsafe { libc::ftruncate(file.as_raw_fd(), size as libc::off_t) };
     if sized == 0 { Ok(file) } else { Err(OPERATING_SYSTEM) }
 }
@@ -90,7 +92,7 @@ impl Arena {
     /// Reserves the memory of a device.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY` or `OPERATING_SYSTEM`: the addresses or the file cannot be had.
+    /// `OUT_OF_MEMORY`: there are no addresses. `OPERATING_SYSTEM`: there is no file.
     pub fn new(size: usize) -> Answer<Arena> {
         let file = memory_file(size)?;
         let visible = map_file(&file, 0, size, false)?;
@@ -99,35 +101,35 @@ impl Arena {
         Ok(Arena { file, visible, backing, size, free })
     }
 
-    /// All its memory, in bytes.
+    /// Returns the device's whole memory, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The bytes that can still be allocated.
+    /// Returns the bytes that can still be allocated.
     pub fn free_bytes(&self) -> usize {
         self.free.lock().bytes
     }
 
-    /// The file, which other processes open.
+    /// Returns the file, which other processes open.
     pub fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// The address that the program sees, of a byte of the file.
+    /// Returns the program's address of a byte in the file.
     pub fn visible(&self, offset: usize) -> usize {
         self.visible + offset
     }
 
-    /// The address that the device works on, of a byte of the file.
+    /// Returns the device's address of a byte in the file.
     pub fn backing(&self, offset: usize) -> usize {
         self.backing + offset
     }
 
-    /// Takes `len` bytes, which are whole pages, and returns where they begin in the file.
+    /// Allocates `len` bytes, a multiple of pages, and returns their offset in the file.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY`; `INVALID_VALUE` for no bytes or parts of pages.
+    /// `OUT_OF_MEMORY`; `INVALID_VALUE` if `len` is 0 or not a multiple of pages.
     pub fn allocate(&self, len: usize) -> Answer<usize> {
         if len == 0 || !len.is_multiple_of(PAGE) {
             return Err(INVALID_VALUE);
@@ -143,10 +145,11 @@ impl Arena {
         Ok(at)
     }
 
-    /// Gives back what [`Arena::allocate`] returned. The bytes are zero when they are allocated again.
+    /// Releases a range that [`Arena::allocate`] returned. The bytes are zero when they are allocated again.
     pub fn release(&self, at: usize, len: usize) {
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-        // SAFETY: the descriptor is open; the range was allocated, so nothing else lies in it.
+        // SAFETY: the descriptor is open, and the range is the caller's allocation, so no other allocation
+        // loses bytes.
         unsafe { libc::fallocate(self.file.as_raw_fd(), punch, at as libc::off_t, len as libc::off_t) };
         let mut free = self.free.lock();
         free.bytes += len;
@@ -163,7 +166,7 @@ impl Arena {
         free.ranges.insert(from, to - from);
     }
 
-    /// Lets the CPU use these pages by their visible addresses, or no longer.
+    /// Permits the CPU to access these pages by the program's addresses, or forbids it again.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM`.
@@ -177,7 +180,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: both are mappings of this arena; what was allocated from it holds it, so nothing does any more.
+        // SAFETY: this arena made both mappings. Every allocation holds the arena, so none exists any more.
         unsafe {
             unmap(self.visible, self.size);
             unmap(self.backing, self.size);
@@ -216,7 +219,7 @@ mod tests {
         }
         arena.release(at, PAGE);
         let again = arena.allocate(PAGE).unwrap();
-        // SAFETY: as above.
+        // SAFETY: the address is mapped for reading for as long as the arena lives.
         assert_eq!(unsafe { *(arena.backing(again) as *const u32) }, 0);
     }
 }

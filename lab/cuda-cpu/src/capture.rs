@@ -1,7 +1,8 @@
-//! Captures: commands that become nodes of a graph, what a capture forbids, and what ends it.
+//! Captures: how commands become nodes of a graph, which calls a capture forbids, and how it ends.
 //!
-//! Source: CUDA Driver API, "Stream management" (`cuStreamBeginCapture_v2`, `cuThreadExchangeStreamCaptureMode`), and
-//! CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture".
+//! Source: CUDA Driver API, "Stream management" (`cuStreamBeginCapture_v2`,
+//! `cuThreadExchangeStreamCaptureMode`), and CUDA C++ Programming Guide, "Creating a Graph Using Stream
+//! Capture".
 
 use crate::abi::{
     Answer, CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_MERGE, CAPTURE_UNJOINED,
@@ -16,10 +17,11 @@ use crate::work::Work;
 
 /// The mode in which a capture, or a thread, forbids nothing.
 const RELAXED: u32 = 2;
-/// The mode in which a capture forbids unsafe calls to all threads, and in which a thread heeds that.
+/// The mode in which a capture forbids unsafe calls in all threads, and in which a thread obeys such captures
+/// of others.
 const GLOBAL: u32 = 0;
 
-/// Marks a capture as one that gives no graph, and returns the error that says why.
+/// Invalidates a capture, and returns the given error.
 fn invalidate(state: &mut State, capture: u64, error: CUresult) -> CUresult {
     if let Some(capture) = state.captures.get_mut(&capture) {
         capture.invalid = true;
@@ -30,7 +32,7 @@ fn invalidate(state: &mut State, capture: u64, error: CUresult) -> CUresult {
 /// Adds a node to a graph.
 ///
 /// # Errors
-/// `INVALID_VALUE`: there is no such graph, or `after` are not nodes of it.
+/// `INVALID_VALUE`: there is no such graph, or one of `after` is not a node of it.
 pub fn add_node(
     state: &mut State,
     graph: Handle,
@@ -47,10 +49,11 @@ pub fn add_node(
 }
 
 impl Call {
-    /// For calls that may be unsafe while somebody captures (CUDA's word): they allocate, free or synchronize.
+    /// Checks a call that CUDA calls unsafe during a capture: it allocates, frees or synchronizes.
     ///
     /// # Errors
-    /// `CAPTURE_UNSUPPORTED`: a capture of this thread, or one in global mode, forbids it. It is invalid from now on.
+    /// `CAPTURE_UNSUPPORTED`: a capture of this thread, or one in global mode, forbids the call, and becomes
+    /// invalid.
     pub fn may_disturb(&mut self) -> Answer {
         let (own, mode) = thread(|own| (own.number, own.mode)).unwrap_or((0, GLOBAL));
         let forbids = |capture: &Capture| {
@@ -66,10 +69,11 @@ impl Call {
         if forbidden { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// For calls that wait for a stream or ask about it.
+    /// Checks a call that waits for a stream or queries it. On an error the captures become invalid.
     ///
     /// # Errors
-    /// `CAPTURE_UNSUPPORTED`: it captures. `CAPTURE_IMPLICIT`: it is the legacy stream, and a blocking one captures.
+    /// `CAPTURE_UNSUPPORTED`: the stream captures. `CAPTURE_IMPLICIT`: it is the legacy stream, and a
+    /// blocking stream captures.
     pub fn not_capturing(&mut self, stream: Handle) -> Answer {
         if let Some((capture, _)) = &self.state.streams[&stream].capture {
             let capture = *capture;
@@ -78,10 +82,10 @@ impl Call {
         self.heed_implicit(stream)
     }
 
-    /// For calls that wait for a whole context.
+    /// Checks a call that waits for the whole context.
     ///
     /// # Errors
-    /// `CAPTURE_UNSUPPORTED`: one of its streams captures.
+    /// `CAPTURE_UNSUPPORTED`: one of the context's streams captures. The captures become invalid.
     pub fn nothing_captures(&mut self) -> Answer {
         let context = self.context;
         let mut found = false;
@@ -92,7 +96,8 @@ impl Call {
         if found { Err(CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Work on the legacy stream would be ordered with a blocking stream that captures.
+    /// Refuses work on the legacy stream while a blocking stream captures, because it would depend on the
+    /// capture.
     fn heed_implicit(&mut self, stream: Handle) -> Answer {
         if !self.state.streams[&stream].legacy {
             return Ok(());
@@ -108,11 +113,11 @@ impl Call {
         if blocking.is_empty() { Ok(()) } else { Err(CAPTURE_IMPLICIT) }
     }
 
-    /// Gives a command to a stream, or makes it a node if the stream captures. Returns the command's number, or `None`
-    /// for a node.
+    /// Submits a command to a stream, or adds it as a node if the stream captures. Returns the command's
+    /// number, or `None` for a node.
     ///
     /// # Errors
-    /// Those of the stream's handle and of captures.
+    /// Those of [`Call::stream`], [`engine::submit`] and [`Call::capture_of`]; `CAPTURE_IMPLICIT`.
     pub fn enqueue(
         &mut self,
         argument: Handle,
@@ -122,7 +127,7 @@ impl Call {
         self.enqueue_behind(argument, work, &[], kind)
     }
 
-    /// The same behind other commands, which a node does not wait for.
+    /// Like [`Call::enqueue`], for a command that also waits for those in `after`. A node ignores `after`.
     ///
     /// # Errors
     /// As [`Call::enqueue`].
@@ -142,7 +147,7 @@ impl Call {
         engine::submit(&mut self.state, stream, work, after).map(Some)
     }
 
-    /// Adds a node behind what a capturing stream has, and returns it.
+    /// Adds a node to a capture, after the stream's last nodes, and returns it.
     ///
     /// # Errors
     /// `ILLEGAL_STATE`: the stream does not capture.
@@ -156,10 +161,10 @@ impl Call {
         Ok(node)
     }
 
-    /// The capture that a stream takes part in, and its nodes there.
+    /// Returns the capture that a stream takes part in, and the nodes that its next node waits for.
     ///
     /// # Errors
-    /// `CAPTURE_INVALIDATED`.
+    /// `CAPTURE_INVALIDATED`: the capture is invalid.
     pub fn capture_of(&self, stream: Handle) -> Answer<Option<(u64, Vec<Handle>)>> {
         let Some((capture, tail)) = &self.state.streams[&stream].capture else { return Ok(None) };
         match self.state.captures.get(capture) {
@@ -168,11 +173,11 @@ impl Call {
         }
     }
 
-    /// Begins a capture, into a new graph or into `graph` behind its nodes `after`.
+    /// Begins a capture into a new graph, or into the graph in `into` after some of its nodes.
     ///
     /// # Errors
-    /// `CAPTURE_UNSUPPORTED` for the legacy stream, `ILLEGAL_STATE` for one that captures, `INVALID_VALUE` for a mode
-    /// that is none.
+    /// `CAPTURE_UNSUPPORTED` for the legacy stream, `ILLEGAL_STATE` for a stream that captures,
+    /// `INVALID_VALUE` for an invalid mode, graph or node.
     pub fn begin(&mut self, argument: Handle, mode: u32, into: Option<(Handle, Vec<Handle>)>) -> Answer {
         let stream = self.stream(argument)?;
         if mode > RELAXED {
@@ -209,8 +214,9 @@ impl Call {
     /// Ends a capture and returns its graph.
     ///
     /// # Errors
-    /// `ILLEGAL_STATE`: the stream does not capture. `CAPTURE_UNMATCHED`: another one began. `CAPTURE_WRONG_THREAD`.
-    /// `CAPTURE_UNJOINED` and `CAPTURE_INVALIDATED`: there is no graph, and the capture has ended.
+    /// `ILLEGAL_STATE`: the stream does not capture. `CAPTURE_UNMATCHED`: another stream began the capture.
+    /// `CAPTURE_WRONG_THREAD`: another thread did. `CAPTURE_UNJOINED` and `CAPTURE_INVALIDATED`: the capture
+    /// has ended without a graph.
     pub fn end(&mut self, argument: Handle) -> Answer<Handle> {
         let stream = self.stream(argument)?;
         let (number, tail) = self.state.streams[&stream].capture.clone().ok_or(ILLEGAL_STATE)?;
@@ -239,7 +245,7 @@ impl Call {
     /// `cuStreamWaitEvent`.
     ///
     /// # Errors
-    /// Those of handles, and of dependencies that would cross the border of a capture.
+    /// `INVALID_HANDLE`, and the errors of dependencies that would cross the border of a capture.
     pub fn wait_event(&mut self, argument: Handle, event: Handle, external: bool) -> Answer {
         let stream = self.stream(argument)?;
         let known = self.state.events.get(&event).ok_or(crate::abi::INVALID_HANDLE)?;
@@ -279,7 +285,7 @@ impl Call {
         if let Some((capture, _)) = own {
             self.capture_of(stream)?;
             return match (&record, &shared) {
-                // It was never recorded: there is nothing to wait for.
+                // The event was never recorded, so there is nothing to wait for.
                 (None, None) => Ok(()),
                 _ => Err(invalidate(&mut self.state, capture, CAPTURE_ISOLATION)),
             };
@@ -294,7 +300,7 @@ impl Call {
     }
 }
 
-/// Ends a capture: its streams capture no more.
+/// Removes a capture, so that its streams no longer capture.
 pub fn forget(state: &mut State, capture: u64) {
     state.captures.remove(&capture);
     for stream in state.streams.values_mut() {
@@ -304,7 +310,7 @@ pub fn forget(state: &mut State, capture: u64) {
     }
 }
 
-/// A stream that takes part in a capture is destroyed.
+/// Invalidates a stream's capture, because the stream is destroyed. If the stream began it, the capture ends.
 pub fn stream_ends(state: &mut State, stream: Handle) {
     let Some((capture, _)) = state.streams.get_mut(&stream).and_then(|stream| stream.capture.take()) else {
         return;
@@ -318,7 +324,7 @@ pub fn stream_ends(state: &mut State, stream: Handle) {
     }
 }
 
-/// Removes a graph with its nodes and the graphs inside.
+/// Removes a graph with its nodes and its child graphs.
 pub fn drop_graph(state: &mut State, graph: Handle) {
     let Some(graph) = state.graphs.remove(&graph) else { return };
     for (handle, node) in graph.nodes {

@@ -1,16 +1,17 @@
-//! The functions that begin, end and show captures.
+//! The functions that begin, end and query captures.
 
 use std::ffi::c_uint;
 
 use crate::abi::{Answer, CAPTURE_IMPLICIT, Handle, ILLEGAL_STATE, INVALID_VALUE};
 use crate::gate::{Call, In, Out, enter};
 
-/// `CUstreamCaptureStatus`: none, active, invalidated.
+/// Returns a stream's `CUstreamCaptureStatus` (none, active, invalidated), its capture, and the stream
+/// itself.
 fn status(call: &mut Call, argument: Handle) -> Answer<(c_uint, u64, Handle)> {
     let stream = call.stream(argument)?;
     let known = &call.state.streams[&stream];
     if known.legacy && call.state.blocking(call.context).any(|other| other.capture.is_some()) {
-        // Unlike other uses of the legacy stream, asking leaves the capture valid.
+        // Unlike other uses of the legacy stream, a query leaves the capture valid.
         return Err(CAPTURE_IMPLICIT);
     }
     Ok(
@@ -22,7 +23,7 @@ fn status(call: &mut Call, argument: Handle) -> Answer<(c_uint, u64, Handle)> {
     )
 }
 
-/// Where `cuStreamGetCaptureInfo` puts what it shows.
+/// Where `cuStreamGetCaptureInfo` writes its results.
 struct Shown {
     status: Out<c_uint>,
     id: Out<u64>,
@@ -56,7 +57,7 @@ fn replace(argument: Handle, nodes: In<Handle>, count: usize, flags: c_uint) -> 
     let capture = call.state.captures.get(&number).ok_or(ILLEGAL_STATE)?;
     call.state.graphs.get(&capture.graph).ok_or(ILLEGAL_STATE)?.known(&nodes)?;
     match flags {
-        // Add to what the next node waits for, or set it.
+        // `CU_STREAM_ADD_CAPTURE_DEPENDENCIES` adds to the dependencies of the next node; 1 replaces them.
         0 => tail.extend(nodes.iter().filter(|node| !tail.contains(node)).copied().collect::<Vec<_>>()),
         1 => {
             if let Some(capture) = call.state.captures.get_mut(&number) {
@@ -116,7 +117,7 @@ crate::api! {
         show(stream, Shown { status, id, graph, nodes, count })
     }
 
-    /// No edge has data here.
+    /// Edges have no data here.
     fn cuStreamGetCaptureInfo_v3(
         stream: Handle, status: Out<c_uint>, id: Out<u64>, graph: Out<Handle>, nodes: Out<*const Handle>,
         edges: Out<*const u64>, count: Out<usize>,

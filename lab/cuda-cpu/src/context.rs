@@ -1,4 +1,4 @@
-//! Contexts: the primary one of each device and others, the stack of each thread, limits, and access between devices.
+//! Contexts: primary and other contexts, each thread's stack of contexts, limits, and peer access.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint};
@@ -17,11 +17,11 @@ use crate::state::{Context, STATE, State, thread};
 /// The priorities of streams, from the least to the greatest.
 pub const PRIORITIES: [i32; 2] = [0, -5];
 
-/// `CU_CTX_*` flags that a context may have: how a thread waits, mapped host memory, memory kept after its resize,
-/// synchronous memory operations.
+/// The valid `CU_CTX_*` flags: how threads wait, mapped host memory, `CU_CTX_LMEM_RESIZE_TO_MAX`, synchronous
+/// memory operations.
 const FLAGS: c_uint = 0x01 | 0x02 | 0x04 | 0x08 | 0x10 | 0x80;
 
-/// `CUlimit` and the values at the beginning: stack, printf, heap, depth and number of launches, fetch size, L2.
+/// `CUlimit` and initial values: stack, printf buffer, heap, depth and number of launches, fetch size, L2.
 const LIMITS: [(u32, usize); 7] =
     [(0, 1024), (1, 1 << 20), (2, 8 << 20), (3, 2), (4, 2048), (5, 128), (6, 0)];
 
@@ -44,7 +44,7 @@ fn add(state: &mut State, device: usize, primary: bool, flags: u32) -> Handle {
     handle
 }
 
-/// The primary context of a device. The first caller makes it.
+/// Returns a device's primary context, which the first call creates.
 fn primary(state: &mut State, device: usize) -> Handle {
     let found = state.contexts.iter().find(|(_, context)| context.primary && context.device == device);
     match found.map(|(handle, _)| *handle) {
@@ -53,7 +53,7 @@ fn primary(state: &mut State, device: usize) -> Handle {
     }
 }
 
-/// Ends a context: its streams, events and modules are gone. What was given to the streams still runs.
+/// Destroys a context with its streams, events and modules, after all submitted commands have completed.
 fn end(state: &mut engine::Held, handle: Handle) {
     let ends = engine::all_ends(state, handle);
     engine::wait(state, &ends);
@@ -73,7 +73,7 @@ fn end(state: &mut engine::Held, handle: Handle) {
         .map(|(stream, _)| *stream)
         .collect();
     for stream in streams {
-        engine::close(state, stream);
+        state.close(stream);
     }
     state.of_threads.retain(|(_, context), _| *context != handle);
     state.events.retain(|_, event| event.context != handle);
@@ -84,7 +84,7 @@ fn end(state: &mut engine::Held, handle: Handle) {
     if let Some(device) = device
         && !state.contexts.values().any(|other| other.device == device)
     {
-        // Its allocations end with the last context of a device.
+        // The device's allocations end with its last context.
         pool::forget(state, device);
         memory::forget(device);
     }
@@ -94,7 +94,7 @@ fn known(state: &State, handle: Handle) -> Answer<&Context> {
     state.contexts.get(&handle).ok_or(INVALID_CONTEXT)
 }
 
-/// Makes a context the current one of this thread, in the place of the one before. 0: none.
+/// Replaces this thread's current context. 0: none.
 fn set_current(handle: Handle) -> Answer {
     thread(|own| {
         own.contexts.pop();
@@ -359,7 +359,7 @@ crate::api! {
         Ok(())
     }
 
-    /// Nothing records profiles, so there is nothing to start.
+    /// There is no profiler, so the call has no effect.
     fn cuProfilerStart() {
         enter()?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Copies. What the calling thread waits for is what NVIDIA documents ("API synchronization behavior").
+//! Copies. They synchronize with the calling thread as NVIDIA documents ("API synchronization behavior").
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,16 +15,17 @@ use crate::memory::{self, Kind};
 use crate::stream::outcome;
 use crate::work::{Copying, Place, Shape, Work};
 
-/// Up to this size a copy from pageable memory takes its bytes along; above, the call waits for its end. Source: the same
-/// section, "transfers from pageable host memory to device memory".
+/// The maximum size in bytes of an asynchronous copy from pageable memory, whose bytes the call stages. A
+/// call with more waits for its end. Source: the same section, "transfers from pageable host memory to device
+/// memory".
 const STAGED: usize = 64 << 10;
 
-/// Which side of a copy an address is on, as the call says.
+/// The kind of memory that the call declares for one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Host,
     Device,
-    /// The address says it.
+    /// The address determines the kind.
     Unified,
 }
 
@@ -34,14 +35,14 @@ impl Side {
             MEMORY_HOST => Ok(Side::Host),
             MEMORY_DEVICE => Ok(Side::Device),
             MEMORY_UNIFIED => Ok(Side::Unified),
-            // There are no arrays here.
+            // This library has no arrays.
             3 => Err(NOT_SUPPORTED),
             _ => Err(INVALID_VALUE),
         }
     }
 }
 
-/// One end of a copy: `extent` bytes, counted from `address`.
+/// Checks one end of a copy: `extent` bytes from `address` on.
 fn place(address: usize, extent: usize, side: Side) -> Answer<Place> {
     if address == 0 {
         return Err(INVALID_VALUE);
@@ -56,10 +57,10 @@ fn place(address: usize, extent: usize, side: Side) -> Answer<Place> {
     }
 }
 
-/// A copy as its addresses say it, checked.
+/// Checks the addresses of a copy, and makes it a command.
 ///
 /// # Errors
-/// `INVALID_VALUE`: an end is not memory of its side, or is too small.
+/// `INVALID_VALUE`: an end is not memory of the declared kind, or is too small.
 pub fn plan(dst: (usize, Side), src: (usize, Side), shape: Shape) -> Answer<Copying> {
     let extent = |pitch, slice| shape.extent(pitch, slice).ok_or(INVALID_VALUE);
     let dst = place(dst.0, extent(shape.dst_pitch, shape.dst_slice)?, dst.1)?;
@@ -74,7 +75,7 @@ fn on_host(place: &Place) -> bool {
     }
 }
 
-/// Gives a copy to a stream. `sync`: by a function without `Async`.
+/// Submits a copy to a stream. `sync`: the function's name has no `Async`.
 fn give(call: &mut Call, argument: Handle, mut copy: Copying, sync: bool, node: Memcpy3D) -> Answer {
     if sync {
         call.may_disturb()?;
@@ -85,7 +86,8 @@ fn give(call: &mut Call, argument: Handle, mut copy: Copying, sync: bool, node: 
     let mut waits = match (&copy.dst, &copy.src) {
         (Place::Pageable(_), _) => true,
         (Place::Mapped(_), Place::Pageable(_)) => shape.width * shape.height * shape.depth > STAGED,
-        // Between device memory no call waits; a synchronous one with page-locked memory does.
+        // A call that copies within device memory does not wait. A synchronous one with page-locked memory
+        // does.
         (dst, src) => sync && (on_host(dst) || on_host(src)),
     };
     if captured {
@@ -103,7 +105,7 @@ fn give(call: &mut Call, argument: Handle, mut copy: Copying, sync: bool, node: 
         copy.shape.src_pitch = shape.width;
         copy.shape.src_slice = shape.width * shape.height;
     }
-    // Memory of the program may turn out not to be there.
+    // The program's memory may not be mapped, which only the copy itself finds out.
     let report = waits.then(|| Arc::new(AtomicU32::new(0)));
     copy.report.clone_from(&report);
     let command = call.enqueue(argument, Work::Copy(copy), || NodeKind::Memcpy(Box::new(node)))?;
@@ -117,7 +119,7 @@ fn give(call: &mut Call, argument: Handle, mut copy: Copying, sync: bool, node: 
     Ok(())
 }
 
-/// The parameters of a node that copies one row.
+/// Returns the parameters of a node that copies one row.
 pub fn node_of_row(dst: usize, src: usize, len: usize) -> Memcpy3D {
     Memcpy3D {
         src_x: 0,
@@ -158,7 +160,7 @@ fn row(dst: (usize, Side), src: (usize, Side), len: usize, stream: Handle, sync:
     give(&mut call, stream, copy, sync, node_of_row(dst.0, src.0, len))
 }
 
-/// The same copy in the form for three dimensions.
+/// Converts a 2D copy to a 3D one.
 fn widened(copy: &Memcpy2D) -> Memcpy3D {
     Memcpy3D {
         src_x: copy.src_x,
@@ -183,7 +185,7 @@ fn widened(copy: &Memcpy2D) -> Memcpy3D {
     }
 }
 
-/// One side's address, pitch and slice.
+/// Returns the address, the pitch and the slice of one end.
 fn corner(
     kind: u32,
     host: usize,
@@ -195,7 +197,7 @@ fn corner(
 ) -> Answer<((usize, Side), usize, usize)> {
     let side = Side::of(kind)?;
     let base = if side == Side::Host { host } else { device };
-    // A pitch or a height of 0 means that rows or slices lie side by side, where there are several.
+    // A pitch or a height of 0 means that there are no gaps between rows or slices.
     if pitch == 0 {
         pitch = at[0] + copy.width;
     }
@@ -215,7 +217,8 @@ fn corner(
     Ok(((address, side), pitch, slice))
 }
 
-/// A copy of up to three dimensions as its parameters say it, checked. `None`: it copies nothing.
+/// Checks the parameters of a copy of up to three dimensions, and makes it a command. `None`: it copies
+/// nothing.
 ///
 /// # Errors
 /// `INVALID_VALUE`; `NOT_SUPPORTED` for arrays.

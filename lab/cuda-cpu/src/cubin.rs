@@ -1,15 +1,15 @@
-//! Reads cubins: ELF files of the machine `EM_CUDA`. The code is not read.
+//! Reads cubins: ELF files for the machine `EM_CUDA`. It does not read their code.
 //!
-//! Sources: the ELF specification; NVIDIA, "CUDA Binary Utilities", for the names of sections (`.text.`, `.nv.info.`,
-//! `.nv.shared.`, `.nv.global`, `.nv.constant3` and their kernels). NVIDIA does not document the records of `.nv.info`;
-//! their layout below is what `cuobjdump -elf` prints for them.
+//! Sources: the ELF specification; NVIDIA, "CUDA Binary Utilities", for the names of sections (`.text.`,
+//! `.nv.info.`, `.nv.shared.`, `.nv.global`, `.nv.constant3` and their kernels). NVIDIA does not document the
+//! records of `.nv.info`; their layout below is what `cuobjdump -elf` prints for them.
 
 use crate::kernels::Param;
 use crate::ptx::{Entry, Image, Variable};
 
 /// `EM_CUDA`.
 const MACHINE: u16 = 190;
-/// `SHT_NOBITS`: a section without bytes in the file.
+/// `SHT_NOBITS`: a section that has no bytes in the file.
 const NO_BITS: u32 = 8;
 /// `SHT_SYMTAB`.
 const SYMBOLS: u32 = 2;
@@ -23,7 +23,8 @@ const REQUIRED_THREADS: u8 = 0x10;
 const PARAMETER: u8 = 0x17;
 const SIZED: u8 = 0x04;
 
-/// Where a kernel's own shared memory begins from compute capability 8.0 on: what lies before it is the driver's.
+/// The shared memory that the driver reserves before a kernel's own, from compute capability 8.0 on, in
+/// bytes.
 const RESERVED: usize = 1 << 10;
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -38,13 +39,13 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<usize> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?) as usize)
 }
 
-/// The text that begins here and ends with a zero byte.
+/// Returns the C string at an offset.
 fn text(bytes: &[u8], at: usize) -> Option<&str> {
     let rest = bytes.get(at..)?;
     std::str::from_utf8(&rest[..rest.iter().position(|byte| *byte == 0)?]).ok()
 }
 
-/// How long an ELF file is, by its first 64 bytes: compilers put the tables of headers behind everything else.
+/// Returns an ELF file's length from its first 64 bytes, because compilers put the header tables last.
 pub fn length(header: &[u8]) -> Option<usize> {
     let table = |begin: usize, size: usize, count: usize| {
         let bytes = usize::from(u16_at(header, size)?) * usize::from(u16_at(header, count)?);
@@ -84,7 +85,8 @@ fn sections(file: &[u8]) -> Option<Vec<Section<'_>>> {
     (0..usize::from(u16_at(file, 0x3C)?)).map(one).collect()
 }
 
-/// What the records about a kernel say: its parameters, by their numbers, and the most threads of a block.
+/// Reads the records about a kernel. Returns its parameters in order, and the maximum number of threads in a
+/// block.
 fn records(bytes: &[u8]) -> Option<(Vec<Param>, u32)> {
     let (mut params, mut threads) = (std::collections::BTreeMap::new(), 0);
     let mut at = 0;
@@ -112,7 +114,7 @@ fn records(bytes: &[u8]) -> Option<(Vec<Param>, u32)> {
     Some((params.into_values().collect(), threads))
 }
 
-/// The most bytes of a variable.
+/// The maximum size of a variable in bytes.
 const MOST: usize = 1 << 30;
 
 fn variables(sections: &[Section<'_>]) -> Option<Vec<Variable>> {
@@ -140,13 +142,13 @@ fn variables(sections: &[Section<'_>]) -> Option<Vec<Variable>> {
     Some(variables)
 }
 
-/// Reads a module. `None`: it is no cubin.
+/// Reads a module. `None`: it is not a valid cubin.
 pub fn read(file: &[u8]) -> Option<Image> {
     if !file.starts_with(b"\x7fELF\x02\x01") || u16_at(file, 0x12)? != MACHINE {
         return None;
     }
     let sections = sections(file)?;
-    // The low byte of the flags is the compute capability, without the point.
+    // The low byte of the flags is ten times the compute capability.
     let reserved = if u32_at(file, 0x30)? & 0xFF >= 80 { RESERVED } else { 0 };
     let mut entries = Vec::new();
     for section in &sections {
@@ -163,7 +165,7 @@ pub fn read(file: &[u8]) -> Option<Image> {
 mod tests {
     use super::*;
 
-    /// An ELF file with these sections: name, type, bytes, link. The names' section is added.
+    /// Makes an ELF file with these sections (name, type, bytes, link), and adds the section of names.
     fn elf(parts: &[(&str, u32, Vec<u8>, u32)]) -> Vec<u8> {
         let mut names = vec![0];
         let mut headers = Vec::new();

@@ -1,5 +1,6 @@
-//! Devices: how many there are (`CUDA_CPU_DEVICES`, 1 to 16), what they are, and their memory (`CUDA_CPU_MEMORY` bytes
-//! each, 16 GiB without it). What the attributes say is a GPU of compute capability 9.0.
+//! Devices: their number (`CUDA_CPU_DEVICES`, 1 to 16; 1 by default), their attributes, and their memory
+//! (`CUDA_CPU_MEMORY` bytes each; 16 GiB by default). The attributes describe a GPU of compute capability
+//! 9.0.
 
 use std::ffi::{c_char, c_int, c_uint};
 use std::sync::{Arc, OnceLock};
@@ -13,15 +14,16 @@ use crate::turns::DEVICES;
 
 /// The version of the interface (12.4).
 pub const VERSION: c_int = 12040;
-/// Compute units (`CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`).
+/// The number of multiprocessors (`CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`).
 pub const MULTIPROCESSORS: u32 = 132;
-/// The most threads of a block.
+/// The maximum number of threads in a block.
 pub const BLOCK: u32 = 1024;
-/// The most threads on a compute unit, and blocks.
+/// The maximum number of threads on a multiprocessor.
 pub const RESIDENT: u32 = 2048;
-/// The most blocks on a compute unit.
+/// The maximum number of blocks on a multiprocessor.
 pub const RESIDENT_BLOCKS: u32 = 32;
-/// Shared memory in bytes: of a block without asking, of a block that asks, of a compute unit, and what the driver takes.
+/// Shared memory in bytes: per block by default, per block after opting in, per multiprocessor, and reserved
+/// by the driver per block.
 pub const SHARED: [usize; 4] = [48 << 10, 227 << 10, 228 << 10, 1 << 10];
 
 /// A number from the environment.
@@ -29,7 +31,7 @@ fn variable(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.trim().parse().ok()
 }
 
-/// How many devices there are.
+/// Returns the number of devices.
 pub fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| variable("CUDA_CPU_DEVICES").unwrap_or(1).clamp(1, DEVICES))
@@ -43,15 +45,15 @@ fn memory() -> usize {
     })
 }
 
-/// The index of a device.
+/// Returns a device's index.
 ///
 /// # Errors
-/// `INVALID_DEVICE`.
+/// `INVALID_DEVICE`: there is no such device.
 pub fn index(device: CUdevice) -> Answer<usize> {
     usize::try_from(device).ok().filter(|index| *index < count()).ok_or(INVALID_DEVICE)
 }
 
-/// The memory of a device, which is reserved when it is used first.
+/// Returns a device's memory, which the first call reserves.
 ///
 /// # Errors
 /// As [`Arena::new`].
@@ -64,13 +66,13 @@ pub fn arena(device: usize) -> Answer<Arc<Arena>> {
     }
 }
 
-/// The device of an address in a device's reserved memory.
+/// Returns a device's PCI address.
 fn pci(device: usize) -> String {
     format!("0000:{:02x}:00.0", 0x61 + device)
 }
 
-/// A value of `CUdevice_attribute`. `None`: there is no such attribute. Attributes that are 0 are features that this device
-/// does not have.
+/// Returns a value of `CUdevice_attribute`. `None`: there is no such attribute. 0 stands for features that
+/// this device lacks.
 fn attribute(which: c_uint, device: usize) -> Option<c_int> {
     Some(match which {
         1..=3 => BLOCK as c_int,
@@ -98,8 +100,9 @@ fn attribute(which: c_uint, device: usize) -> Option<c_int> {
         97 => SHARED[1] as c_int,
         106 => RESIDENT_BLOCKS as c_int,
         111 => SHARED[3] as c_int,
-        // Overlap, mapped host memory, concurrent kernels, unified addressing, priorities, caches, managed memory and
-        // concurrent access to it, preemption, waits for values, cooperative launches, registered host memory, pools.
+        // Overlap, mapped host memory, concurrent kernels, unified addressing, priorities, caches, managed
+        // memory and concurrent access to it, preemption, waits for values, cooperative launches, registered
+        // host memory, pools.
         15 | 19 | 31 | 41 | 78 | 79 | 80 | 83 | 89 | 90 | 91 | 92 | 93 | 94 | 95 | 98 | 99 | 113 | 115
         | 122 | 123 | 125 => 1,
         0 | 135.. => return None,
@@ -107,7 +110,7 @@ fn attribute(which: c_uint, device: usize) -> Option<c_int> {
     })
 }
 
-/// A name in a buffer of the program, cut to its length.
+/// Writes a name to a program's buffer, cut to the buffer's length.
 fn text(name: &str, to: Out<c_char>, len: c_int) -> Answer {
     let len = usize::try_from(len).ok().filter(|len| *len > 0).ok_or(INVALID_VALUE)?;
     let shown = &name.as_bytes()[..name.len().min(len - 1)];
@@ -166,7 +169,7 @@ crate::api! {
     fn cuDeviceGetLuid(_luid: Out<c_char>, _mask: Out<c_uint>, device: CUdevice) {
         initialised()?;
         index(device)?;
-        // Local identifiers are of Windows.
+        // Only Windows has local identifiers.
         Err(crate::abi::NOT_SUPPORTED)
     }
 
@@ -196,7 +199,7 @@ crate::api! {
     fn cuDeviceGetByPCIBusId(device: Out<CUdevice>, id: Text) {
         initialised()?;
         let id = id.text()?.to_ascii_lowercase();
-        // The documentation allows the domain and the function to be left out.
+        // According to the documentation a program may leave out the domain or the function.
         let same = |index: &usize| {
             let full = pci(*index);
             id == full || id == full[5..] || id == full[..10]

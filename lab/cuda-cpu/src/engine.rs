@@ -1,4 +1,5 @@
-//! Runs commands: each stream has a thread that takes its commands in order, each when what it waits for has completed.
+//! Runs commands: each stream has a thread that runs its commands in order, each after the commands that it
+//! waits for.
 
 use std::sync::Arc;
 
@@ -8,17 +9,18 @@ use crate::abi::{Answer, Handle, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_NON_BLOCK
 use crate::state::{Pending, STATE, State};
 use crate::work::Work;
 
-/// How many commands of a stream may wait. A call that adds one more waits for room, as CUDA's calls do.
+/// The capacity of a stream's queue, in commands. A call that adds one more waits for room, as CUDA's calls
+/// do.
 pub const DEPTH: usize = 1024;
 
 /// The lock, held.
 pub type Held = MutexGuard<'static, State>;
 
-/// Adds a command to a stream, behind `after` and behind what the rules of the legacy stream say. Waits while the stream
-/// is full; the lock is released then. Returns the command's number.
+/// Adds a command to a stream, and returns the command's number. The command waits for `after`, and for those
+/// that the rules of the legacy stream add. While the queue is full the call waits and releases the lock.
 ///
 /// # Errors
-/// `INVALID_HANDLE`: there is no such stream. `OUT_OF_MEMORY`: no thread can be had for it.
+/// `INVALID_HANDLE`: there is no such stream. `OUT_OF_MEMORY`: its thread cannot be started.
 pub fn submit(state: &mut Held, handle: Handle, work: Work, after: &[u64]) -> Answer<u64> {
     loop {
         let stream = state.streams.get(&handle).ok_or(INVALID_HANDLE)?;
@@ -70,7 +72,7 @@ pub fn submit(state: &mut Held, handle: Handle, work: Work, after: &[u64]) -> An
     Ok(number)
 }
 
-/// Waits until these commands have completed. The lock is released meanwhile.
+/// Waits until these commands have completed, and releases the lock meanwhile.
 pub fn wait(state: &mut Held, commands: &[u64]) {
     let waiter = Arc::new(Condvar::new());
     for command in commands {
@@ -83,8 +85,8 @@ pub fn wait(state: &mut Held, commands: &[u64]) {
     }
 }
 
-/// The commands whose completion means that a stream has done all that it was given. For the legacy stream these are
-/// those of the blocking streams, too.
+/// Returns the commands whose completion means that a stream is idle. For the legacy stream they include
+/// those of the blocking streams.
 pub fn ends(state: &State, handle: Handle) -> Answer<Vec<u64>> {
     let stream = state.streams.get(&handle).ok_or(INVALID_HANDLE)?;
     let mut ends = vec![stream.last];
@@ -95,31 +97,22 @@ pub fn ends(state: &State, handle: Handle) -> Answer<Vec<u64>> {
     Ok(ends)
 }
 
-/// The same for all streams of a context.
+/// Like [`ends`], for all streams of a context.
 pub fn all_ends(state: &State, context: Handle) -> Vec<u64> {
     let of = state.streams.values().filter(|stream| stream.context == context);
     of.map(|stream| stream.last).filter(|command| !state.done(*command)).collect()
 }
 
-/// Destroys a stream: what it has still runs.
-pub fn close(state: &mut State, handle: Handle) {
-    if let Some(stream) = state.streams.get_mut(&handle) {
-        stream.closing = true;
-        stream.wake.notify_all();
-        if !stream.started {
-            state.streams.remove(&handle);
-        }
-    }
-}
-
-/// The thread of a stream.
+/// Runs a stream's commands, in a thread of its own.
 fn serve(handle: Handle) {
-    // SAFETY: the set is initialised by the call before it is read. Signals of the program are for its own threads.
+    // Signals of the program are for its own threads.
+    // SAFETY: all zero bytes are a valid signal set, and `sigfillset` fills it before it is read; `prctl`
+    // takes numbers.
     unsafe {
         let mut all = std::mem::zeroed();
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_BLOCK, &all, std::ptr::null_mut());
-        // A kernel ends when its time has come, not up to 50 us later.
+        // By default a sleep may end 50 us late, and a kernel with it.
         libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
     }
     let mut state = STATE.lock();
@@ -131,7 +124,8 @@ fn serve(handle: Handle) {
                 let work = pending.work.take();
                 let context = state.streams[&handle].context;
                 let error = state.contexts.get(&context).map_or(0, |context| context.error);
-                // What the command holds is given back before anybody learns that it has completed.
+                // The command is dropped, with the memory that it holds, before any waiter learns that it has
+                // completed.
                 let result = match work {
                     None | Some(Work::Nothing) => Ok(()),
                     Some(work) => MutexGuard::unlocked(&mut state, move || work.run(error)),
@@ -153,7 +147,7 @@ fn serve(handle: Handle) {
     }
 }
 
-/// Removes the first command of a stream and tells who waits for it.
+/// Removes a stream's first command and wakes those that wait for it.
 fn complete(state: &mut State, handle: Handle, number: u64) {
     if let Some(stream) = state.streams.get_mut(&handle) {
         stream.queue.pop_front();

@@ -50,7 +50,10 @@ fn record(event: Handle, argument: Handle, flags: c_uint) -> Answer {
     Ok(())
 }
 
-/// Whether an event has happened, for the functions that ask.
+/// Prepares a query of an event. Returns the command of its last record, and its page if processes share it.
+///
+/// # Errors
+/// `INVALID_HANDLE`; `CAPTURED_EVENT` if the last record was in a capture, which then becomes invalid.
 fn asked(call: &mut Call, event: Handle) -> Answer<(Option<u64>, Option<Arc<SharedEvent>>)> {
     let known = call.state.events.get(&event).ok_or(INVALID_HANDLE)?;
     let command = known.record.as_ref().map(|(command, _)| *command);
@@ -80,7 +83,7 @@ crate::api! {
         to.set(handle)
     }
 
-    /// A record that has not completed goes on.
+    /// A record that has not completed still runs.
     fn cuEventDestroy_v2(event: Handle) {
         let mut call = enter()?;
         call.state.events.remove(&event).map(|_| ()).ok_or(INVALID_HANDLE)
@@ -127,7 +130,7 @@ crate::api! {
         if !call.state.done(start.0) || !call.state.done(end.0) {
             return Err(NOT_READY);
         }
-        // One that was skipped, because its context has an error, has no time.
+        // A record that was skipped because of the context's error has no time.
         let (start, end) = (start.1.time().ok_or(NOT_READY)?, end.1.time().ok_or(NOT_READY)?);
         to.set(((end as f64 - start as f64) / 1e6) as f32)
     }

@@ -1,4 +1,4 @@
-//! Fills. A call without `Async` waits only where the memory is page-locked memory of the host.
+//! Fills. A call without `Async` waits only if the memory is page-locked host memory.
 
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
@@ -10,10 +10,10 @@ use crate::memory;
 use crate::stream::outcome;
 use crate::work::{Filling, Work};
 
-/// A fill as its parameters say it, checked. `None`: it fills nothing.
+/// Checks the parameters of a fill, and makes it a command. `None`: it fills nothing.
 ///
 /// # Errors
-/// `INVALID_VALUE`: no memory of the device, too little of it, or misaligned.
+/// `INVALID_VALUE`: the memory is unknown, too small or misaligned.
 pub fn plan(params: &MemsetNodeParams) -> Answer<Option<Filling>> {
     let MemsetNodeParams { dst, pitch, value, element_size, width, height } = *params;
     let size = element_size as usize;

@@ -1,5 +1,5 @@
-//! What every function does first: is the library initialised, may this thread call, and is its context alive? And the
-//! types of arguments that come from the program.
+//! The checks at the start of every function (the library is initialised, the thread may call it, the context
+//! is alive), and the types of arguments that come from the program.
 
 use crate::abi::{
     Answer, CONTEXT_IS_DESTROYED, CUresult, Handle, INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE,
@@ -11,7 +11,8 @@ use crate::start;
 use crate::state::{STATE, thread};
 use crate::work;
 
-/// Turns what a function's body returns into the driver's error. The body is a closure so that `?` ends it.
+/// Converts the result of a function's body to the driver's code. The body is a closure, so that it can use
+/// `?`.
 pub fn answer(body: impl FnOnce() -> Answer) -> CUresult {
     match body() {
         Ok(()) => 0,
@@ -19,13 +20,14 @@ pub fn answer(body: impl FnOnce() -> Answer) -> CUresult {
     }
 }
 
-/// Declares functions of the driver's C interface. Their pointers are [`Out`], [`In`] and [`Text`], which the program
-/// fills as NVIDIA's documentation asks it to.
+/// Declares functions of the driver's C interface. Their pointer arguments are [`Out`], [`In`] and [`Text`],
+/// and NVIDIA's documentation requires the program to pass valid ones.
 #[macro_export]
 macro_rules! api {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         $(#[$meta])*
-        // SAFETY: the name is one of the CUDA driver's interface, which this library is there to define.
+        // SAFETY: the function is one of the CUDA driver's, which this library replaces, so no other symbol
+        // conflicts.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($arg: $type),*) -> $crate::abi::CUresult {
             $crate::gate::answer(|| $body)
@@ -33,7 +35,7 @@ macro_rules! api {
     )*};
 }
 
-/// An argument that points to where a result goes, as the program's call gives it.
+/// A pointer argument to which a function writes a result.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Out<T>(*mut T);
@@ -49,77 +51,78 @@ impl<T> Out<T> {
     /// Stores a result.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: the program gave no place.
+    /// `INVALID_VALUE`: the pointer is null.
     pub fn set(self, value: T) -> Answer {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: only the program's calls make values of this type, and NVIDIA's interface says that the pointer is
-        // valid for a write of this type.
+        // SAFETY: the pointer comes from the program, and NVIDIA's interface requires it to be valid for a
+        // write of this type. Any alignment is permitted.
         unsafe { self.0.write_unaligned(value) };
         Ok(())
     }
 
-    /// Stores a result if the program wants it.
+    /// Stores a result unless the pointer is null.
     pub fn offer(self, value: T) {
-        // No place is an answer, too.
+        // A program passes null if it does not want the result.
         let _ = self.set(value);
     }
 
-    /// True if the program gave no place.
+    /// Returns true if the pointer is null.
     pub fn is_null(self) -> bool {
         self.0.is_null()
     }
 
-    /// The `index`th place of an array.
+    /// Returns a pointer to the `index`th element of an array.
     pub fn at(self, index: usize) -> Out<T> {
         if self.0.is_null() { self } else { Out(self.0.wrapping_add(index)) }
     }
 
-    /// The same place for another type.
+    /// Returns the same pointer for another type.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
     }
 }
 
 impl<T: Copy> Out<T> {
-    /// Reads what the program has put there.
+    /// Reads the value that the program has stored there.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: there is no place.
+    /// `INVALID_VALUE`: the pointer is null.
     pub fn get(self) -> Answer<T> {
         In(self.0).get()
     }
 }
 
-/// An argument that points to something that the function reads.
+/// A pointer argument from which a function reads.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug)]
 pub struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
-    /// An address that the program stored in a structure.
+    /// Makes a pointer of an address that the program passed, such as in a structure.
     pub fn from_address(address: usize) -> In<T> {
         In(address as *const T)
     }
 
-    /// Reads it.
+    /// Reads the value.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: the program gave no address, or one that is not mapped.
+    /// `INVALID_VALUE`: the pointer is null.
     pub fn get(self) -> Answer<T> {
         if self.0.is_null() {
             return Err(INVALID_VALUE);
         }
-        // SAFETY: only the program's calls make values of this type, and NVIDIA's interface says that the pointer is
-        // valid for a read of this type, which any bytes are one of.
+        // SAFETY: the pointer comes from the program, and NVIDIA's interface requires it to be valid for a
+        // read of this type. Any alignment is permitted, and any bytes are a valid value.
         Ok(unsafe { self.0.read_unaligned() })
     }
 
-    /// Reads `count` of them.
+    /// Reads an array of `count` values.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: there is no address, though there shall be some.
+    /// `INVALID_VALUE`: the pointer is null although `count` is not 0, or the array exceeds the address
+    /// space.
     pub fn all(self, count: usize) -> Answer<Vec<T>> {
         if count > isize::MAX as usize / size_of::<T>().max(1) {
             return Err(INVALID_VALUE);
@@ -133,7 +136,7 @@ impl<T: Copy> In<T> {
             .collect()
     }
 
-    /// Where it points.
+    /// Returns the address.
     pub fn address(self) -> usize {
         self.0 as usize
     }
@@ -145,10 +148,10 @@ impl<T: Copy> In<T> {
 pub struct Text(usize);
 
 impl Text {
-    /// What it says.
+    /// Copies the string.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: there is none, it does not end, or it is not UTF-8.
+    /// `INVALID_VALUE`: it is not mapped, has no zero byte within 64 KiB, or is not UTF-8.
     pub fn text(self) -> Answer<String> {
         String::from_utf8(host::text(self.0, 1 << 16)?).map_err(|_| INVALID_VALUE)
     }
@@ -169,7 +172,7 @@ pub fn initialise() -> Answer {
     Ok(())
 }
 
-/// For functions that need no context.
+/// Makes the checks of functions that need no context.
 ///
 /// # Errors
 /// `NOT_INITIALIZED`, also in a forked child; `NOT_PERMITTED` inside a host function.
@@ -182,7 +185,7 @@ pub fn initialised() -> Answer {
 
 /// A call with a context. It holds the lock.
 pub struct Call {
-    /// All that is known.
+    /// All tables.
     pub state: Held,
     /// The current context.
     pub context: Handle,
@@ -190,7 +193,7 @@ pub struct Call {
     pub device: usize,
 }
 
-/// For functions that use the current context.
+/// Makes the checks of functions that use the current context.
 ///
 /// # Errors
 /// As [`initialised`]; `INVALID_CONTEXT` and `CONTEXT_IS_DESTROYED`; the error of the context, if it has one.
@@ -202,7 +205,7 @@ pub fn enter() -> Answer<Call> {
     }
 }
 
-/// The same for a context that has an error.
+/// Like [`enter`], but permits a context that has an error.
 ///
 /// # Errors
 /// As [`enter`], without the error of the context.
@@ -218,10 +221,10 @@ pub fn enter_anyway() -> Answer<Call> {
 }
 
 impl Call {
-    /// The stream that an argument means.
+    /// Returns the stream that an argument means.
     ///
     /// # Errors
-    /// `INVALID_HANDLE`.
+    /// `INVALID_HANDLE`: there is no such stream. `INVALID_CONTEXT`: the thread is ending.
     pub fn stream(&mut self, argument: Handle) -> Answer<Handle> {
         match argument {
             0 | STREAM_LEGACY => Ok(self.state.contexts[&self.context].legacy),

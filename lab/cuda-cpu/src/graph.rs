@@ -1,18 +1,18 @@
-//! Graphs as data: nodes, what each waits for, and the order in which they can run.
+//! Graphs as data: nodes, their dependencies, and an order in which they can run.
 
 use std::collections::BTreeMap;
 
 use crate::abi::{Answer, Handle, HostNodeParams, INVALID_VALUE, Memcpy3D, MemsetNodeParams};
 use crate::work::Work;
 
-/// What a node is, with what the functions that read nodes return. Its number is `CUgraphNodeType`.
+/// The type of a node, with the parameters that queries return.
 #[derive(Clone, Debug)]
 pub enum Kind {
     Kernel,
     Memcpy(Box<Memcpy3D>),
     Memset(MemsetNodeParams),
     Host(HostNodeParams),
-    /// The graph inside.
+    /// A child graph.
     Child(Handle),
     Empty,
     EventWait(Handle),
@@ -25,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// `CUgraphNodeType`.
+    /// Returns the `CUgraphNodeType`.
     pub fn number(&self) -> u32 {
         match self {
             Kind::Kernel => 0,
@@ -47,27 +47,27 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub struct Node {
     pub kind: Kind,
-    /// What it does. Children, and records and waits of events, get theirs when the graph is launched.
+    /// Its command. The commands of child graphs, and of records and waits of events, are made at launch.
     pub work: Work,
     /// The nodes that it waits for.
     pub after: Vec<Handle>,
-    /// The node that it is a copy of, in a clone. 0: none.
+    /// In a clone, the node that it copies. 0: none.
     pub origin: Handle,
 }
 
-/// A graph. Handles of nodes only grow, so the map is in the order of their making.
+/// A graph. Handles of nodes only grow, so the map is in the order of creation.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     pub nodes: BTreeMap<Handle, Node>,
-    /// True if a node of another graph, or a capture, holds it: the program cannot destroy it.
+    /// True if a node or a capture owns it, so that the program cannot destroy it.
     pub inner: bool,
 }
 
 impl Graph {
-    /// Checks nodes that a new one shall wait for.
+    /// Checks the dependencies of a new node.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: one is not of this graph, or is there twice.
+    /// `INVALID_VALUE`: one is not a node of this graph, or is listed twice.
     pub fn known(&self, after: &[Handle]) -> Answer {
         let mut seen = std::collections::BTreeSet::new();
         match after.iter().all(|node| self.nodes.contains_key(node) && seen.insert(node)) {
@@ -76,11 +76,11 @@ impl Graph {
         }
     }
 
-    /// The nodes in an order in which each follows all that it waits for. The order of their making decides where there
-    /// is a choice.
+    /// Returns the nodes in an order in which each follows all its dependencies. Of several possible next
+    /// nodes it takes the one that was created first.
     ///
     /// # Errors
-    /// `INVALID_VALUE`: there is a circle.
+    /// `INVALID_VALUE`: there is a cycle.
     pub fn order(&self) -> Answer<Vec<Handle>> {
         let mut missing: BTreeMap<Handle, usize> =
             self.nodes.iter().map(|(handle, node)| (*handle, node.after.len())).collect();
@@ -107,19 +107,19 @@ impl Graph {
         if order.len() == self.nodes.len() { Ok(order) } else { Err(INVALID_VALUE) }
     }
 
-    /// The edges in the order of the nodes that wait.
+    /// Returns the edges in the order of the nodes that wait.
     pub fn edges(&self) -> Vec<(Handle, Handle)> {
         let of =
             |(to, node): (&Handle, &Node)| node.after.iter().map(|from| (*from, *to)).collect::<Vec<_>>();
         self.nodes.iter().flat_map(of).collect()
     }
 
-    /// The nodes that wait for none.
+    /// Returns the nodes without dependencies.
     pub fn roots(&self) -> Vec<Handle> {
         self.nodes.iter().filter(|(_, node)| node.after.is_empty()).map(|(handle, _)| *handle).collect()
     }
 
-    /// The nodes that none waits for.
+    /// Returns the nodes that no other node waits for.
     pub fn leaves(&self) -> Vec<Handle> {
         let waited: std::collections::BTreeSet<Handle> =
             self.nodes.values().flat_map(|node| node.after.iter().copied()).collect();
@@ -127,14 +127,14 @@ impl Graph {
     }
 }
 
-/// A graph that was instantiated.
+/// An executable graph.
 #[derive(Clone, Debug)]
 pub struct Exec {
-    /// Its own copy of the graph, under the handles of the nodes that it was made from.
+    /// Its own copy of the graph. The nodes keep the handles of the original.
     pub graph: Graph,
-    /// The graphs of its child nodes, by the same handles.
+    /// The executable graphs of its child nodes, by the same handles.
     pub children: BTreeMap<Handle, Exec>,
-    /// Nodes that are switched off.
+    /// The disabled nodes.
     pub disabled: std::collections::BTreeSet<Handle>,
     /// The flags of the instantiation.
     pub flags: u64,
@@ -155,16 +155,17 @@ const FUNCTION_CHANGED: u32 = 4;
 const PARAMETERS_CHANGED: u32 = 5;
 
 impl Exec {
-    /// Takes over the parameters of a graph of the same shape. Nodes are matched in the order of their making.
+    /// Returns this executable graph with the parameters of a graph of the same topology. It matches nodes in
+    /// the order of creation.
     ///
     /// # Errors
-    /// The first difference. Nothing has changed then.
+    /// The first difference.
     pub fn update(&self, graph: &Graph, children: BTreeMap<Handle, Exec>) -> Result<Exec, Difference> {
         let changed = |result, node| Difference { result, node };
         if self.graph.nodes.len() != graph.nodes.len() {
             return Err(changed(TOPOLOGY_CHANGED, 0));
         }
-        // From the new graph's handles to those that this one was made with.
+        // From handles in the new graph to those in this one.
         let names: BTreeMap<Handle, Handle> =
             graph.nodes.keys().copied().zip(self.graph.nodes.keys().copied()).collect();
         let mut updated = self.clone();
@@ -180,8 +181,8 @@ impl Exec {
                 return Err(changed(TOPOLOGY_CHANGED, *from));
             }
             match (&new.work, &old.work) {
-                // A kernel may become another one of the same context, as the documentation of the update allows
-                // except for those that use device-side launches.
+                // The documentation of the update lets a node take another kernel of the same context, unless
+                // a kernel uses device-side launches.
                 (Work::Kernel(new), Work::Kernel(old)) if new.device != old.device => {
                     return Err(changed(FUNCTION_CHANGED, *from));
                 }

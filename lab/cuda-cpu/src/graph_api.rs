@@ -1,4 +1,4 @@
-//! Graphs: making, copying and reading them.
+//! Graphs: creating, copying and querying them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_uint;
@@ -9,32 +9,32 @@ use crate::gate::{Call, In, Out, enter};
 use crate::graph::{Graph, Kind, Node};
 use crate::state::State;
 
-/// The graph of a handle.
+/// Returns a handle's graph.
 ///
 /// # Errors
-/// `INVALID_VALUE`.
+/// `INVALID_VALUE`: there is no such graph.
 pub fn graph(state: &State, handle: Handle) -> Answer<&Graph> {
     state.graphs.get(&handle).ok_or(INVALID_VALUE)
 }
 
-/// The node of a handle.
+/// Returns a handle's node.
 ///
 /// # Errors
-/// `INVALID_VALUE`.
+/// `INVALID_VALUE`: there is no such node.
 pub fn node(state: &State, handle: Handle) -> Answer<&Node> {
     graph(state, *state.nodes.get(&handle).ok_or(INVALID_VALUE)?)?.nodes.get(&handle).ok_or(INVALID_VALUE)
 }
 
-/// The same, to be changed.
+/// Returns a handle's node for a change.
 ///
 /// # Errors
-/// `INVALID_VALUE`.
+/// `INVALID_VALUE`: there is no such node.
 pub fn node_mut(state: &mut State, handle: Handle) -> Answer<&mut Node> {
     let graph = *state.nodes.get(&handle).ok_or(INVALID_VALUE)?;
     state.graphs.get_mut(&graph).and_then(|graph| graph.nodes.get_mut(&handle)).ok_or(INVALID_VALUE)
 }
 
-/// Copies a graph with the graphs inside, and returns the copy's handle.
+/// Copies a graph with its child graphs, and returns the copy's handle.
 ///
 /// # Errors
 /// `INVALID_VALUE`: there is no such graph.
@@ -56,7 +56,8 @@ pub fn copy(state: &mut State, from: Handle, inner: bool) -> Answer<Handle> {
     Ok(handle)
 }
 
-/// Gives a list as the interface does: without a place the length only, with one up to `count` of them.
+/// Writes a list as the interface does: only the length if `to` is null, and otherwise up to `count`
+/// elements.
 fn list(all: &[Handle], to: Out<Handle>, count: Out<usize>) -> Answer {
     if to.is_null() {
         return count.set(all.len());
@@ -86,7 +87,7 @@ fn edges(handle: Handle, from: Out<Handle>, to: Out<Handle>, count: Out<usize>) 
     count.set(room.min(edges.len()))
 }
 
-/// The nodes that wait for one.
+/// Returns the nodes that wait for this one.
 fn followers(call: &Call, handle: Handle) -> Answer<Vec<Handle>> {
     let own = *call.state.nodes.get(&handle).ok_or(INVALID_VALUE)?;
     let nodes = &graph(&call.state, own)?.nodes;
@@ -221,7 +222,7 @@ crate::api! {
         disconnect(handle, from, to, count)
     }
 
-    /// The nodes behind it no longer wait for anything in its place.
+    /// The nodes that waited for it do not inherit its dependencies.
     fn cuGraphDestroyNode(handle: Handle) {
         let mut call = enter()?;
         node(&call.state, handle)?;

@@ -1,4 +1,4 @@
-//! Graphs that can be launched.
+//! Executable graphs: instantiating, updating and launching them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{c_char, c_uint};
@@ -16,10 +16,10 @@ use crate::graph_nodes::{self, Content};
 use crate::state::State;
 use crate::work::{Plan, Stamp, Work};
 
-/// `CUgraphInstantiate_flags`: free memory at launch, upload, launch from the device, priorities of nodes.
+/// The `CUgraphInstantiate_flags` that are accepted: free memory at launch, upload, use node priorities.
 const FLAGS: u64 = 1 | 2 | 8;
 
-/// Makes a graph that can be launched, with those inside.
+/// Makes an executable graph, with its child graphs.
 fn instantiate(state: &State, handle: Handle, flags: u64) -> Answer<Exec> {
     let known = graph(state, handle)?;
     known.order()?;
@@ -37,7 +37,7 @@ fn add(to: Out<Handle>, handle: Handle, flags: u64) -> Answer {
     if to.is_null() || flags & !FLAGS != 0 {
         return Err(INVALID_VALUE);
     }
-    // A graph into which somebody still captures is not complete.
+    // A graph is incomplete while a capture adds nodes to it.
     if call.state.captures.values().any(|capture| capture.graph == handle) {
         return Err(INVALID_VALUE);
     }
@@ -47,14 +47,24 @@ fn add(to: Out<Handle>, handle: Handle, flags: u64) -> Answer {
     to.set(own)
 }
 
-/// What a launch does with events: the records that it makes, and the commands that it waits for.
+/// Instantiates a graph like the functions of CUDA 11, which describe errors by a node and a text. Both are
+/// empty here.
+fn add_with_log(to: Out<Handle>, handle: Handle, node: Out<Handle>, log: Out<c_char>, len: usize) -> Answer {
+    node.offer(0);
+    if len > 0 {
+        log.offer(0);
+    }
+    add(to, handle, 0)
+}
+
+/// The events of a launch: the records that it makes, and the commands that it waits for.
 #[derive(Default)]
 struct Events {
     recorded: Vec<(Handle, Arc<Stamp>)>,
     after: Vec<u64>,
 }
 
-/// The steps of a launch.
+/// Makes the steps of a launch, and collects its events.
 fn plan(state: &State, exec: &Exec, events: &mut Events) -> Answer<Plan> {
     let order = exec.graph.order()?;
     let places: BTreeMap<Handle, usize> = order.iter().enumerate().map(|(at, node)| (*node, at)).collect();
@@ -78,7 +88,8 @@ fn plan(state: &State, exec: &Exec, events: &mut Events) -> Answer<Plan> {
             },
             Kind::EventWait(event) => match state.events.get(event) {
                 Some(known) => {
-                    // Unless this launch records it itself, which is an edge of the graph then.
+                    // This is the last record before this launch. If the launch records the event itself, an
+                    // edge of the graph orders the record and the wait.
                     events.after.extend(known.record.iter().map(|(command, _)| *command));
                     match &known.shared {
                         Some((page, _)) => Work::Await(page.clone(), page.latest()),
@@ -95,7 +106,7 @@ fn plan(state: &State, exec: &Exec, events: &mut Events) -> Answer<Plan> {
     Ok(Plan { steps })
 }
 
-/// Adds the graphs of an exec to the tables, as the child of a node that captures its launch.
+/// Adds a copy of an executable graph to the tables. A capture of its launch uses the copy as a child graph.
 fn as_child(state: &mut State, exec: &Exec) -> Handle {
     let handle = state.handle();
     let names: BTreeMap<Handle, Handle> =
@@ -155,7 +166,7 @@ fn update(handle: Handle, with: Handle) -> Answer<Result<(), Difference>> {
     }
 }
 
-/// Replaces what a node of an exec does. Launches that were made keep what they had.
+/// Replaces the content of an executable graph's node. Earlier launches keep the old content.
 fn set(handle: Handle, node: Handle, content: impl FnOnce(&Call) -> Answer<Content>) -> Answer {
     let mut call = enter()?;
     let exec = call.state.execs.get(&handle).ok_or(INVALID_VALUE)?;
@@ -170,30 +181,17 @@ fn set(handle: Handle, node: Handle, content: impl FnOnce(&Call) -> Answer<Conte
     Ok(())
 }
 
-fn event(call: &Call, handle: Handle) -> Answer<Handle> {
-    call.state.events.get(&handle).map(|_| handle).ok_or(INVALID_HANDLE)
-}
-
 crate::api! {
-    /// The version of CUDA 11, which reports errors in a text.
     fn cuGraphInstantiate_v2(
         to: Out<Handle>, graph: Handle, error_node: Out<Handle>, log: Out<c_char>, len: usize,
     ) {
-        error_node.offer(0);
-        if len > 0 {
-            log.offer(0);
-        }
-        add(to, graph, 0)
+        add_with_log(to, graph, error_node, log, len)
     }
 
     fn cuGraphInstantiate(
         to: Out<Handle>, graph: Handle, error_node: Out<Handle>, log: Out<c_char>, len: usize,
     ) {
-        error_node.offer(0);
-        if len > 0 {
-            log.offer(0);
-        }
-        add(to, graph, 0)
+        add_with_log(to, graph, error_node, log, len)
     }
 
     fn cuGraphInstantiateWithFlags(to: Out<Handle>, graph: Handle, flags: u64) {
@@ -215,7 +213,7 @@ crate::api! {
         to.set(call.state.execs.get(&exec).ok_or(INVALID_VALUE)?.flags)
     }
 
-    /// Launches that were made still run.
+    /// Earlier launches still run.
     fn cuGraphExecDestroy(exec: Handle) {
         let mut call = enter()?;
         call.state.execs.remove(&exec).map(|_| ()).ok_or(INVALID_VALUE)
@@ -225,7 +223,7 @@ crate::api! {
         launch(&mut enter()?, exec, stream)
     }
 
-    /// There is nothing to upload, so this only takes its turn in the stream.
+    /// There is nothing to upload, so the call only submits an empty command.
     fn cuGraphUpload(exec: Handle, argument: Handle) {
         let mut call = enter()?;
         call.state.execs.get(&exec).ok_or(INVALID_VALUE)?;
@@ -234,7 +232,7 @@ crate::api! {
         engine::submit(&mut call.state, stream, Work::Nothing, &[]).map(|_| ())
     }
 
-    /// The version of CUDA 11, with two places for what is wrong.
+    /// The function of CUDA 11, which returns the node and the reason of a refusal separately.
     fn cuGraphExecUpdate(exec: Handle, graph: Handle, error_node: Out<Handle>, result: Out<c_uint>) {
         match update(exec, graph)? {
             Ok(()) => {
@@ -278,11 +276,11 @@ crate::api! {
     }
 
     fn cuGraphExecEventRecordNodeSetEvent(exec: Handle, node: Handle, recorded: Handle) {
-        set(exec, node, |call| Ok((Kind::EventRecord(event(call, recorded)?), Work::Nothing)))
+        set(exec, node, |call| Ok((Kind::EventRecord(graph_nodes::event(call, recorded)?), Work::Nothing)))
     }
 
     fn cuGraphExecEventWaitNodeSetEvent(exec: Handle, node: Handle, waited: Handle) {
-        set(exec, node, |call| Ok((Kind::EventWait(event(call, waited)?), Work::Nothing)))
+        set(exec, node, |call| Ok((Kind::EventWait(graph_nodes::event(call, waited)?), Work::Nothing)))
     }
 
     fn cuGraphExecChildGraphNodeSetParams(exec: Handle, node: Handle, child: Handle) {

@@ -1,4 +1,4 @@
-//! Nodes of graphs: adding them, and reading and changing their parameters.
+//! Graph nodes: adding them, and reading and changing their parameters.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::graph_api::{copy, graph, node, node_mut};
 use crate::launch::{self, Arguments, Size};
 use crate::work::{User, Work};
 
-/// What a node is and does.
+/// The type and the command of a node.
 pub type Content = (Kind, Work);
 
-/// The content of a kernel node.
+/// Makes the content of a kernel node.
 ///
 /// # Errors
-/// Those of a launch.
+/// Those of [`launch::plan`]; `INVALID_VALUE` for null.
 pub fn kernel(call: &Call, params: In<KernelNodeParamsV1>) -> Answer<Content> {
     let params = params.get()?;
     let size = Size { grid: params.grid, block: params.block, shared: params.shared };
@@ -34,36 +34,36 @@ pub fn kernel(call: &Call, params: In<KernelNodeParamsV1>) -> Answer<Content> {
     Ok((Kind::Kernel, Work::Kernel(Arc::new(launch))))
 }
 
-/// The content of a node that copies.
+/// Makes the content of a node that copies.
 ///
 /// # Errors
-/// `INVALID_VALUE`.
+/// Those of [`plan_box`]; `INVALID_VALUE` for null.
 pub fn memcpy(params: In<Memcpy3D>) -> Answer<Content> {
     let params = params.get()?;
     let work = plan_box(&params)?.map_or(Work::Nothing, Work::Copy);
     Ok((Kind::Memcpy(Box::new(params)), work))
 }
 
-/// The content of a node that fills.
+/// Makes the content of a node that fills.
 ///
 /// # Errors
-/// `INVALID_VALUE`.
+/// Those of [`fill::plan`]; `INVALID_VALUE` for null.
 pub fn memset(params: In<MemsetNodeParams>) -> Answer<Content> {
     let params = params.get()?;
     Ok((Kind::Memset(params), fill::plan(&params)?.map_or(Work::Nothing, Work::Fill)))
 }
 
-/// The content of a node that calls a function of the program.
+/// Makes the content of a node that calls a function of the program.
 ///
 /// # Errors
-/// `INVALID_VALUE`: there is no function.
+/// `INVALID_VALUE`: the pointer or the function is null.
 pub fn host(params: In<HostNodeParams>) -> Answer<Content> {
     let params = params.get()?;
     let function = params.function.ok_or(INVALID_VALUE)?;
     Ok((Kind::Host(params), Work::Host(function, User(params.user as *mut _))))
 }
 
-/// Where a new node goes.
+/// The place of a new node: the graph, the dependencies, and where its handle goes.
 struct Place {
     to: Out<Handle>,
     graph: Handle,
@@ -83,7 +83,7 @@ fn add(place: Place, content: impl FnOnce(&mut Call) -> Answer<Content>) -> Answ
     place.to.set(node)
 }
 
-/// Replaces what a node does by something of the same kind.
+/// Replaces a node's content by another one of the same type.
 fn set(handle: Handle, content: impl FnOnce(&Call) -> Answer<Content>) -> Answer {
     let mut call = enter()?;
     let known = node(&call.state, handle)?.kind.number();
@@ -96,12 +96,15 @@ fn set(handle: Handle, content: impl FnOnce(&Call) -> Answer<Content>) -> Answer
     Ok(())
 }
 
-/// An event's handle, checked.
-fn event(call: &Call, handle: Handle) -> Answer<Handle> {
+/// Checks an event's handle and returns it.
+///
+/// # Errors
+/// `INVALID_HANDLE`: there is no such event.
+pub fn event(call: &Call, handle: Handle) -> Answer<Handle> {
     call.state.events.get(&handle).map(|_| handle).ok_or(INVALID_HANDLE)
 }
 
-/// The parameters of a kernel node. The addresses in it are valid until the node changes.
+/// Returns a kernel node's parameters. The addresses in them are valid until the node changes.
 fn kernel_params(handle: Handle) -> Answer<KernelNodeParamsV1> {
     let call = enter()?;
     let Work::Kernel(launch) = &node(&call.state, handle)?.work else { return Err(INVALID_VALUE) };
@@ -188,8 +191,8 @@ crate::api! {
         set(handle, |call| kernel(call, In::from_address(params.address())))
     }
 
-    /// Attributes of kernel nodes say how caches and clusters are used, and whether the launch is cooperative, which
-    /// change nothing here.
+    /// The attributes of kernel nodes are about caches, clusters and cooperative launches, and have no effect
+    /// here.
     fn cuGraphKernelNodeCopyAttributes(dst: Handle, src: Handle) {
         let call = enter()?;
         let kernels = [dst, src].map(|handle| node(&call.state, handle).map(|node| node.kind.number()));
@@ -262,7 +265,7 @@ crate::api! {
     fn cuGraphNodeSetEnabled(exec: Handle, handle: Handle, enabled: c_uint) {
         let mut call = enter()?;
         let exec = call.state.execs.get_mut(&exec).ok_or(INVALID_VALUE)?;
-        // Kernels, fills and copies can be switched off.
+        // Only kernels, copies and fills can be disabled.
         match exec.graph.nodes.get(&handle).map(|node| node.kind.number()) {
             Some(0..=2) if enabled != 0 => exec.disabled.remove(&handle),
             Some(0..=2) => exec.disabled.insert(handle),

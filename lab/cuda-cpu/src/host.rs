@@ -1,15 +1,15 @@
-//! Memory of the program that this library has not seen: it is copied by the kernel, which refuses addresses that are
-//! not mapped instead of ending the process.
+//! Access to the program's memory that this library does not know. The operating system's kernel copies it,
+//! and refuses addresses that are not mapped instead of ending the process.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::abi::{Answer, INVALID_VALUE};
 
-/// True once the kernel has refused the two calls below, as some sandboxes do.
+/// True once the system has refused the calls below, as some sandboxes do.
 static PLAIN: AtomicBool = AtomicBool::new(false);
 
-/// The direction of a copy between memory of the device, or a buffer of this library, and memory of the program.
+/// The direction of a copy between this library's memory and the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     In,
@@ -22,7 +22,8 @@ fn transfer(ours: *mut u8, theirs: usize, len: usize, way: Way) -> Answer {
         let local = libc::iovec { iov_base: ours.wrapping_add(done).cast(), iov_len: len - done };
         let remote =
             libc::iovec { iov_base: theirs.wrapping_add(done) as *mut libc::c_void, iov_len: len - done };
-        // SAFETY: the local range is ours for `len` bytes, as the callers say; the kernel checks the other one.
+        // SAFETY: the callers guarantee that the local range is valid for `len` bytes; the kernel checks the
+        // remote one.
         let moved = unsafe {
             let pid = libc::getpid();
             match way {
@@ -40,8 +41,9 @@ fn transfer(ours: *mut u8, theirs: usize, len: usize, way: Way) -> Answer {
         }
     }
     let (ours, theirs) = (ours.wrapping_add(done), theirs.wrapping_add(done) as *mut u8);
-    // SAFETY: the kernel has done the copy, and nothing is left, or it does not do such copies: then the program vouches
-    // for its pointer, as CUDA asks for. The ranges may overlap.
+    // SAFETY: either the kernel has copied everything and no bytes are left, or it refuses such copies. Then
+    // the program is responsible for its pointer, as CUDA requires. The callers guarantee `ours`. The ranges
+    // may overlap.
     unsafe {
         match way {
             Way::In => ptr::copy(theirs, ours, len - done),
@@ -51,7 +53,7 @@ fn transfer(ours: *mut u8, theirs: usize, len: usize, way: Way) -> Answer {
     Ok(())
 }
 
-/// Copies `len` bytes of the program to `ours`.
+/// Copies `len` bytes from the program to `ours`.
 ///
 /// # Errors
 /// `INVALID_VALUE`: they are not mapped.
@@ -65,7 +67,7 @@ pub unsafe fn read(ours: *mut u8, theirs: usize, len: usize) -> Answer {
 /// Copies `len` bytes from `ours` to the program.
 ///
 /// # Errors
-/// `INVALID_VALUE`: the bytes there are not mapped for writing.
+/// `INVALID_VALUE`: the program's bytes are not mapped for writing.
 ///
 /// # Safety
 /// `ours` is valid for reads of `len` bytes.
@@ -84,14 +86,14 @@ pub fn bytes(theirs: usize, len: usize) -> Answer<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Returns the program's text that ends with a zero byte, without it, of at most `most` bytes.
+/// Returns a copy of the program's C string, without the zero byte, of about `most` bytes at most.
 ///
 /// # Errors
-/// `INVALID_VALUE`: not mapped, or no end.
+/// `INVALID_VALUE`: the string is not mapped, or is too long.
 pub fn text(theirs: usize, most: usize) -> Answer<Vec<u8>> {
     let mut text = Vec::new();
     while text.len() < most {
-        // To the end of the page, because the next one may not be mapped.
+        // Each read ends with the page, because the next page may not be mapped.
         let at = theirs.wrapping_add(text.len());
         let piece = bytes(at, 4096 - at % 4096)?;
         match piece.iter().position(|byte| *byte == 0) {
@@ -115,7 +117,7 @@ mod tests {
         assert_eq!(text(c"text".as_ptr() as usize, 100), Ok(b"text".to_vec()));
         assert_eq!(bytes(16, 4), Err(INVALID_VALUE));
         assert_eq!(text(16, 100), Err(INVALID_VALUE));
-        // SAFETY: the source has one byte.
+        // SAFETY: the source has one byte, and `write` reads one.
         assert_eq!(unsafe { write([1u8].as_ptr(), 16, 1) }, Err(INVALID_VALUE));
     }
 }

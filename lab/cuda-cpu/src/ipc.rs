@@ -1,5 +1,6 @@
-//! Memory and events of other processes. A handle says where the process has the memory file: its id, the descriptor,
-//! the file's own number, and the range. Both processes must live, as with CUDA.
+//! Memory and events that processes share. A handle identifies a memory file by its process, its descriptor
+//! there, its inode, and the range. As with CUDA, the exporting process must live when another one opens the
+//! handle.
 
 use std::ffi::c_uint;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,7 +18,7 @@ use crate::ipc_event::SharedEvent;
 use crate::memory::{self, Block, Kind, Mapping};
 use crate::state::Event;
 
-/// What the first bytes of a handle say it is.
+/// The first word of a handle, which tells its kind.
 const MEMORY: u64 = 0x6d65_6d2d_7570_632d;
 const EVENT: u64 = 0x6576_742d_7570_632d;
 
@@ -45,7 +46,7 @@ impl Words {
         IpcHandle { bytes }
     }
 
-    /// The words of a handle of this kind.
+    /// Reads a handle of this kind.
     fn unpack(handle: &IpcHandle, kind: u64) -> Answer<Words> {
         let word = |index: usize| {
             let mut bytes = [0; 8];
@@ -57,7 +58,8 @@ impl Words {
         if words.kind == kind { Ok(words) } else { Err(INVALID_VALUE) }
     }
 
-    /// Opens the other process's file, if it is still the one that the handle means and has the range.
+    /// Opens the other process's file, if the descriptor still refers to the handle's file and the file has
+    /// the range.
     fn open(&self) -> Answer<OwnedFd> {
         if self.process == u64::from(std::process::id()) {
             // A process cannot open its own memory (documentation of cuIpcOpenMemHandle).
@@ -76,7 +78,7 @@ impl Words {
     }
 }
 
-/// The number of an open file in its file system.
+/// Returns an open file's inode number.
 fn inode(descriptor: i32) -> Answer<u64> {
     let path = format!("/proc/self/fd/{descriptor}");
     std::fs::metadata(path).map(|data| data.ino()).map_err(|_| OPERATING_SYSTEM)
@@ -102,11 +104,11 @@ crate::api! {
         to.set(words.pack())
     }
 
-    /// The whole allocation, also if the handle was made from an address inside it.
+    /// Opens the whole allocation, even if the handle was made from an address inside it.
     fn cuIpcOpenMemHandle_v2(to: Out<usize>, handle: IpcHandle, flags: c_uint) {
         let mut call = enter()?;
         call.may_disturb()?;
-        // `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS` has to be given.
+        // `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS` is required.
         if flags != 1 || to.is_null() {
             return Err(INVALID_VALUE);
         }

@@ -1,4 +1,4 @@
-//! Events that other processes know: two counters on a page of a memory file.
+//! Interprocess events: two counters on a page of a memory file.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::abi::Answer;
 use crate::arena::{self, PAGE};
 
-/// How often another process's counter is looked at.
+/// The interval at which a wait polls the counter of another process.
 const LOOK: Duration = Duration::from_micros(100);
 
 /// The page of one event.
@@ -18,7 +18,7 @@ pub struct SharedEvent {
 }
 
 impl SharedEvent {
-    /// Makes an event that was never recorded.
+    /// Makes an event that has no record.
     ///
     /// # Errors
     /// `OPERATING_SYSTEM`, `OUT_OF_MEMORY`.
@@ -26,7 +26,7 @@ impl SharedEvent {
         SharedEvent::open(arena::memory_file(PAGE)?)
     }
 
-    /// Opens the event in this file, which has a page.
+    /// Opens the event in this file, whose length is at least a page.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`.
@@ -35,13 +35,14 @@ impl SharedEvent {
         Ok(SharedEvent { file, page })
     }
 
-    /// Its file's descriptor in this process.
+    /// Returns its file's descriptor in this process.
     pub fn descriptor(&self) -> i32 {
         self.file.as_raw_fd()
     }
 
     fn counters(&self) -> &[AtomicU64; 2] {
-        // SAFETY: the page is mapped while this lives, and all processes use it by atomics only.
+        // SAFETY: the page is mapped for as long as `self` lives, is aligned, and all processes access it
+        // only by atomics.
         unsafe { &*(self.page as *const [AtomicU64; 2]) }
     }
 
@@ -50,22 +51,22 @@ impl SharedEvent {
         self.counters()[0].fetch_add(1, Ordering::AcqRel) + 1
     }
 
-    /// The number of the latest record. 0: none.
+    /// Returns the number of the latest record. 0: none.
     pub fn latest(&self) -> u64 {
         self.counters()[0].load(Ordering::Acquire)
     }
 
-    /// Notes that a record's turn in its stream has come.
+    /// Marks a record as reached by its stream.
     pub fn reach(&self, record: u64) {
         self.counters()[1].fetch_max(record, Ordering::AcqRel);
     }
 
-    /// True if this record was reached.
+    /// Returns true if this record was reached.
     pub fn reached(&self, record: u64) -> bool {
         self.counters()[1].load(Ordering::Acquire) >= record
     }
 
-    /// Returns when this record was reached.
+    /// Waits until this record is reached.
     pub fn wait(&self, record: u64) {
         while !self.reached(record) {
             std::thread::sleep(LOOK);
@@ -75,7 +76,8 @@ impl SharedEvent {
 
 impl Drop for SharedEvent {
     fn drop(&mut self) {
-        // SAFETY: the page is this event's own mapping, and references to it have ended.
+        // SAFETY: this event made the mapping, and references to the counters borrow the event, so none
+        // exists any more.
         unsafe { arena::unmap(self.page, PAGE) };
     }
 }

@@ -1,9 +1,11 @@
-//! The kernels, by name, as native code. Each does to memory what the source does for the whole grid.
+//! The kernels as native code, by name. Each has the same effects on memory as its source has for the whole
+//! grid.
 //!
-//! Sources: `examples/kernels/giveway_kernels.h`, `tests/programs/errors/error_deferred.hip`, `error_launch_bounds.hip`,
-//! `tests/programs/launch/{arguments_none,compressed,kernels,module_kernels}.hip`, `tests/random/run.h`. The threads of
-//! these kernels are independent, so one loop over the elements gives what all of them give. Where two threads write
-//! the same element (grids with y or z), the result is that of threads that all read first.
+//! Sources: `examples/kernels/giveway_kernels.h`, `tests/programs/errors/error_deferred.hip`,
+//! `error_launch_bounds.hip`, `tests/programs/launch/{arguments_none,compressed,kernels,module_kernels}.hip`,
+//! `tests/random/run.h`. The threads of these kernels are independent, so one loop over the elements has the
+//! same result. If several threads write the same element (grids with y or z), the result is as if all of
+//! them read before any of them writes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -13,12 +15,12 @@ use crate::abi::{Answer, LAUNCH_OUT_OF_RESOURCES};
 use crate::memory::reached;
 use crate::turns;
 
-/// A parameter of a kernel, as its code says.
+/// A parameter of a kernel, as its code declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param {
-    /// Bytes from the beginning of the arguments.
+    /// The offset in the arguments, in bytes.
     pub offset: usize,
-    /// Bytes.
+    /// The size in bytes.
     pub size: usize,
 }
 
@@ -31,31 +33,32 @@ pub struct Function {
     pub params: Vec<Param>,
     /// Its native code. `None`: this library does not know it.
     pub native: Option<Native>,
-    /// Bytes of shared memory that it always has.
+    /// Its static shared memory, in bytes.
     pub shared: usize,
-    /// The most threads of a block.
+    /// The maximum number of threads in a block.
     pub threads: u32,
 }
 
 impl Function {
-    /// How many bytes all arguments take.
+    /// Returns the size of all arguments in bytes.
     pub fn arguments(&self) -> usize {
         self.params.iter().map(|param| param.offset + param.size).max().unwrap_or(0)
     }
 }
 
-/// One launch, with its own copy of the arguments. It is not copied, because programs get addresses of its arguments.
+/// One launch, with its own copy of the arguments. It is shared and never cloned, because programs get the
+/// addresses of its arguments.
 #[derive(Debug)]
 pub struct Launch {
-    /// What is launched, and its handle.
+    /// The kernel.
     pub function: Arc<Function>,
-    /// The handle of the function.
+    /// The kernel's handle.
     pub handle: usize,
-    /// Blocks.
+    /// The size of the grid in blocks.
     pub grid: [u32; 3],
-    /// Threads of a block.
+    /// The size of a block in threads.
     pub block: [u32; 3],
-    /// Bytes of dynamic shared memory.
+    /// The dynamic shared memory in bytes.
     pub shared: u32,
     /// The arguments at their offsets.
     pub arguments: Vec<u8>,
@@ -65,12 +68,12 @@ pub struct Launch {
     pub device: usize,
 }
 
-/// The code of a kernel, and the sizes of the parameters that it takes.
+/// The native code of a kernel, and the sizes of its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     run: fn(&Launch) -> Answer,
     sizes: &'static [usize],
-    /// True if it occupies the device for a time of its own.
+    /// True if it takes a time that its arguments say.
     pub lasts: bool,
 }
 
@@ -78,7 +81,7 @@ const fn native(run: fn(&Launch) -> Answer, sizes: &'static [usize]) -> Native {
     Native { run, sizes, lasts: false }
 }
 
-/// The name of the kernel that this one is a copy of: `mix__3` does what `mix` does, and is another function.
+/// Returns the name of the kernel that this one copies: `mix__3` is another function with the code of `mix`.
 fn original(name: &str) -> &str {
     match name.rsplit_once("__") {
         Some((original, copy)) if !copy.is_empty() && copy.bytes().all(|b| b.is_ascii_digit()) => original,
@@ -108,7 +111,7 @@ pub fn find(name: &str, params: &[Param]) -> Option<Native> {
 
 impl Launch {
     fn bytes(&self, param: usize) -> &[u8] {
-        // `find` has compared the number of parameters, and a launch has all their bytes.
+        // `find` has checked the number of parameters, and a launch has the bytes of all of them.
         let Param { offset, size } = self.function.params[param];
         &self.arguments[offset..offset + size]
     }
@@ -124,15 +127,15 @@ impl Launch {
         self.u64(param) as usize
     }
 
-    /// How many different values `blockIdx.x * blockDim.x + threadIdx.x` has below `n`.
+    /// Returns the number of values below `n` that `blockIdx.x * blockDim.x + threadIdx.x` takes.
     fn threads_below(&self, n: u64) -> usize {
         (u64::from(self.grid[0]) * u64::from(self.block[0])).min(n) as usize
     }
 
-    /// Runs it for the whole grid and returns when all its effects are made.
+    /// Runs the kernel for the whole grid.
     ///
     /// # Errors
-    /// What a fault of the kernel is: an address that the device does not reach.
+    /// The kernel's fault, such as an address that the device cannot access.
     pub fn run(&self) -> Answer {
         let Some(native) = self.function.native else { return Err(LAUNCH_OUT_OF_RESOURCES) };
         let _turn = turns::take(self.device);
@@ -200,7 +203,7 @@ fn vector_add(launch: &Launch) -> Answer {
     Ok(())
 }
 
-/// The digest of all arguments behind the first, which says where it goes (FNV-1a of 64 bits).
+/// Stores the digest of the arguments after the first at the address in the first (FNV-1a of 64 bits).
 fn digest(launch: &Launch) -> Answer {
     let bytes = (1..launch.function.params.len()).flat_map(|param| launch.bytes(param));
     let digest = bytes.fold(0xCBF2_9CE4_8422_2325_u64, |digest, byte| {
@@ -224,7 +227,7 @@ fn crowded(launch: &Launch) -> Answer {
 }
 
 fn crowded_shared(launch: &Launch) -> Answer {
-    // fixed[63 - thread] + more[thread], each of which holds its index.
+    // fixed[63 - thread] + more[thread], whose elements hold their own index.
     by_thread(launch, |thread| 63_u64.wrapping_sub(thread).wrapping_add(thread))
 }
 

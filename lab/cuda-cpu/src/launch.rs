@@ -1,4 +1,4 @@
-//! Launches and what fits on the device.
+//! Kernel launches and occupancy.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use crate::module::function;
 use crate::state::FunctionEntry;
 use crate::work::Work;
 
-/// The most bytes of arguments (CUDA C++ Programming Guide, "Technical specifications", from 12.1 on).
+/// The maximum size of a launch's arguments in bytes (CUDA C++ Programming Guide, "Technical specifications",
+/// from 12.1 on).
 const ARGUMENTS: usize = 32764;
 
-/// How many threads each dimension of a block may have, and how many blocks each of a grid.
+/// The maximum number of threads in each dimension of a block, and of blocks in each dimension of a grid.
 const BLOCKS: [u32; 3] = [BLOCK, BLOCK, 64];
 const GRIDS: [u32; 3] = [i32::MAX as u32, 65535, 65535];
 
-/// Where a launch has its arguments.
+/// The program's pointers to a launch's arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments {
     /// An address for each argument.
@@ -47,7 +48,7 @@ fn arguments(function: &Function, from: Arguments) -> Answer<Vec<u8>> {
         (0, 0) if function.params.is_empty() => {}
         (0, 0) => return Err(INVALID_VALUE),
         (_, 0) => {
-            // A kernel without parameters does not look at the list.
+            // A kernel without parameters does not read the list.
             for (param, value) in function.params.iter().zip(from.params.all(function.params.len())?) {
                 bytes[param.offset..param.offset + param.size].copy_from_slice(&value.all(param.size)?);
             }
@@ -69,28 +70,28 @@ fn arguments(function: &Function, from: Arguments) -> Answer<Vec<u8>> {
             }
             bytes.copy_from_slice(&In::<u8>::from_address(buffer).all(len)?);
         }
-        // The documentation of cuLaunchKernel: one of the two.
+        // The documentation of cuLaunchKernel permits only one of the two.
         _ => return Err(INVALID_VALUE),
     }
     Ok(bytes)
 }
 
-/// How many blocks of this size fit on a compute unit.
+/// Returns the number of blocks of this size that fit on a multiprocessor.
 fn resident(function: &Function, threads: u32, dynamic: usize) -> u32 {
     if threads == 0 || threads > function.threads {
         return 0;
     }
-    // Threads are counted in warps, and shared memory with what the driver takes for each block.
+    // Threads count in whole warps. Shared memory includes the driver's part of each block.
     let by_threads = RESIDENT / threads.next_multiple_of(32);
     let by_memory = SHARED[2] / (function.shared + dynamic + SHARED[3]);
     by_threads.min(RESIDENT_BLOCKS).min(u32::try_from(by_memory).unwrap_or(u32::MAX))
 }
 
-/// Makes a launch of what the program passed, checked as the driver checks it.
+/// Checks a launch as the driver does, and makes it a command.
 ///
 /// # Errors
-/// `INVALID_VALUE` for sizes that no kernel or not this one can have; `NOT_SUPPORTED` for a kernel that is not known here;
-/// `COOPERATIVE_LAUNCH_TOO_LARGE`.
+/// `INVALID_HANDLE` for the function, `INVALID_VALUE` for the sizes or the arguments, `NOT_SUPPORTED` for a
+/// kernel that this library does not know, `COOPERATIVE_LAUNCH_TOO_LARGE`.
 pub fn plan(call: &Call, handle: Handle, size: Size, from: Arguments, cooperative: bool) -> Answer<Launch> {
     let FunctionEntry { function, dynamic, .. } = function(call, handle)?;
     let within = |sizes: [u32; 3], most: [u32; 3]| {
@@ -197,7 +198,8 @@ crate::api! {
     }
 }
 
-/// The block with which most threads run at once, and how many of them fill the device.
+/// Writes the block size with which most threads run at once, and the number of such blocks that fill the
+/// device.
 fn potential(
     grid: Out<c_int>,
     block: Out<c_int>,
@@ -213,13 +215,13 @@ fn potential(
         return Err(INVALID_VALUE);
     }
     if !by_block.is_null() {
-        // The callback would have to run under this library's lock.
+        // The callback would run under this library's lock.
         eprintln!("cuda-cpu: a callback for the shared memory of a block is not supported: pass its size");
         return Err(NOT_SUPPORTED);
     }
     let most = if limit == 0 { function.threads } else { function.threads.min(limit as u32) };
     let running = |threads: &u32| resident(function, *threads, dynamic.min(1 << 30)) * threads;
-    // The largest of the best, as threads of one block can work together.
+    // Of equally good sizes the largest, because the threads of one block can cooperate.
     let best = (32..=most).step_by(32).chain([most]).max_by_key(running).filter(|best| running(best) > 0);
     let best = best.ok_or(INVALID_VALUE)?;
     grid.set((resident(function, best, dynamic.min(1 << 30)) * MULTIPROCESSORS) as c_int)?;

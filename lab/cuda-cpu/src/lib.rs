@@ -1,17 +1,19 @@
-//! `libcuda_cpu.so`: the CUDA driver's interface on threads of the CPU, for tests on machines without an NVIDIA GPU.
-//! It stands in for `libcuda.so.1`: streams are asynchronous, memory effects are exact, and times are those that busy
-//! kernels are told. What it cannot do it refuses.
+//! `libcuda_cpu.so`: the CUDA driver's interface on threads of the CPU, for tests on machines without an
+//! NVIDIA GPU. It stands in for `libcuda.so.1`: streams are asynchronous, kernels have exact effects on
+//! memory, and busy kernels take the time that their arguments say. It refuses what it does not support.
 //!
 //! * [`abi`]: types, values and layouts of the interface.
-//! * [`gate`], [`start`]: what each function checks first, and the types of its arguments; [`status`]: names of errors;
-//!   [`procaddress`]: functions by name.
-//! * [`arena`]: the memory of a device; [`memory`]: the table of allocations; [`host`]: memory of the program.
-//! * [`turns`]: the time of the device, shared by processes; [`kernels`]: the kernels; [`work`]: what a command does;
+//! * [`gate`], [`start`]: the checks at the start of each function, and the types of arguments; [`status`]:
+//!   names of errors; [`procaddress`]: functions by name.
+//! * [`arena`]: the memory of a device; [`memory`]: the table of allocations; [`host`]: memory of the
+//!   program.
+//! * [`turns`]: how processes share the device's time; [`kernels`]: the kernels; [`work`]: the commands;
 //!   [`graph`]: graphs as data.
-//! * [`state`]: all tables and the lock; [`engine`]: queues and threads of streams; [`capture`]: commands as nodes.
-//! * The interface by its areas: [`device`], [`context`], [`allocate`], [`pool`], [`copy`], [`fill`], [`stream`],
-//!   [`event`], [`module`] (with [`ptx`] and [`cubin`]), [`launch`], [`capture_api`], [`graph_api`], [`graph_nodes`],
-//!   [`graph_exec`], [`ipc`] (with [`ipc_event`]).
+//! * [`state`]: all tables and the lock; [`engine`]: queues and threads of streams; [`capture`]: commands as
+//!   nodes.
+//! * The interface by its areas: [`device`], [`context`], [`allocate`], [`pool`], [`copy`], [`fill`],
+//!   [`stream`], [`event`], [`module`] (with [`ptx`] and [`cubin`]), [`launch`], [`capture_api`],
+//!   [`graph_api`], [`graph_nodes`], [`graph_exec`], [`ipc`] (with [`ipc_event`]).
 
 mod abi;
 mod allocate;

@@ -1,6 +1,6 @@
-//! The table of memory that the device reaches, and checked ranges of it.
+//! The table of memory that the device can access, and checked ranges of it.
 //!
-//! Commands hold the memory that they use, so that a mapping ends only when nothing uses it any more.
+//! Commands hold the memory that they use, so a mapping ends only when nothing uses it any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::arena::{self, Arena};
 /// `CUDA_ERROR_MISALIGNED_ADDRESS`.
 const MISALIGNED_ADDRESS: CUresult = 716;
 
-/// What memory is.
+/// The kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Of a device only.
+    /// Device memory that the CPU cannot access.
     Device,
-    /// Of a device and reachable by the CPU.
+    /// Device memory that the CPU can access.
     Managed,
-    /// Page-locked memory of the host, allocated by this library.
+    /// Page-locked host memory, allocated by this library.
     Pinned,
-    /// Memory of the program that it has registered.
+    /// The program's memory, registered.
     Registered,
     /// Another process's device memory.
     Imported,
 }
 
-/// The memory behind a mapping, which is given back with it.
+/// The source of a block's memory, to which dropping the block returns it.
 #[derive(Debug)]
 enum Owner {
     Arena { arena: Arc<Arena>, at: usize, len: usize, shown: bool },
@@ -47,7 +47,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// Allocates `size` bytes of a device, in whole pages.
+    /// Allocates at least `size` bytes of a device, in whole pages.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`.
@@ -62,7 +62,7 @@ impl Block {
         Ok(Arc::new(block))
     }
 
-    /// Allocates memory of the host.
+    /// Allocates at least `size` bytes of host memory, in whole pages.
     ///
     /// # Errors
     /// `OUT_OF_MEMORY`.
@@ -72,22 +72,23 @@ impl Block {
         Ok(Arc::new(Block { base, backing: base, owner: Owner::Host { len } }))
     }
 
-    /// Memory of the program, which must stay mapped until it is unregistered.
+    /// Describes the program's memory, which must stay mapped until it is unregistered.
     pub fn program(base: usize) -> Arc<Block> {
         Arc::new(Block { base, backing: base, owner: Owner::Program })
     }
 
-    /// `len` bytes at `offset` of another process's memory file.
+    /// Maps `len` bytes at `offset` of another process's memory file.
     ///
     /// # Errors
-    /// `OUT_OF_MEMORY`: no addresses.
+    /// `OUT_OF_MEMORY`: there are no addresses.
     pub fn import(file: &std::os::fd::OwnedFd, offset: usize, len: usize) -> Answer<Arc<Block>> {
         let base = arena::map_file(file, offset, len, false)?;
         let backing = arena::map_file(file, offset, len, true)?;
         Ok(Arc::new(Block { base, backing, owner: Owner::Import { backing, len } }))
     }
 
-    /// Where it lies in the memory file of its device, and of how many bytes. `None`: it is no allocation of a device.
+    /// Returns its offset and length in the device's memory file. `None`: it is not an allocation of a
+    /// device.
     pub fn in_file(&self) -> Option<(usize, usize)> {
         match self.owner {
             Owner::Arena { at, len, .. } => Some((at, len)),
@@ -95,7 +96,7 @@ impl Block {
         }
     }
 
-    /// The bytes that it has, which may be more than were asked for.
+    /// Returns its size in bytes, which may exceed the size that was asked for. 0 for the program's memory.
     pub fn capacity(&self) -> usize {
         match self.owner {
             Owner::Arena { len, .. } | Owner::Host { len } | Owner::Import { len, .. } => len,
@@ -113,7 +114,8 @@ impl Drop for Block {
                 }
                 arena.release(*at, *len);
             }
-            // SAFETY: this block made the mapping, and nothing holds the block any more.
+            // SAFETY: this block made the mapping, and users of the memory hold the block, so none exists any
+            // more.
             Owner::Host { len } => unsafe { arena::unmap(self.base, *len) },
             // SAFETY: as above, for its two mappings.
             Owner::Import { backing, len } => unsafe {
@@ -130,36 +132,36 @@ impl Drop for Block {
 pub struct Mapping {
     /// The memory.
     pub block: Arc<Block>,
-    /// How many bytes the program asked for.
+    /// The size that the program asked for, in bytes.
     pub size: usize,
-    /// What it is.
+    /// The kind of memory.
     pub kind: Kind,
-    /// The device it belongs to.
+    /// The device that it belongs to.
     pub device: usize,
     /// The flags of `cuMemHostAlloc` or `cuMemHostRegister`.
     pub flags: u32,
-    /// The pool it comes from, or 0.
+    /// The pool that it comes from, or 0.
     pub pool: Handle,
-    /// A number that no other allocation has (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+    /// A unique number (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     pub id: u64,
 }
 
 impl Mapping {
-    /// Its first address.
+    /// Returns its first address.
     pub fn base(&self) -> usize {
         self.block.base
     }
 
-    /// True if the CPU can use it by its address.
+    /// Returns true if it is host memory.
     pub fn on_host(&self) -> bool {
         matches!(self.kind, Kind::Pinned | Kind::Registered)
     }
 }
 
-/// In the flags of a mapping: a node of a graph allocated it.
+/// A flag of mappings that a node of a graph allocated.
 pub const OF_GRAPH: u32 = 1 << 31;
 
-/// Memory that a graph allocates: it ends with the last node, or launch, that holds it.
+/// Memory that a graph allocates. It is freed with the last node or launch that holds it.
 #[derive(Debug)]
 pub struct Owned(pub Arc<Mapping>);
 
@@ -180,28 +182,28 @@ pub fn find(address: usize) -> Option<Arc<Mapping>> {
     (address - mapping.base() < mapping.size.max(1)).then(|| mapping.clone())
 }
 
-/// Makes memory known, in the place of what had the same address.
+/// Adds an allocation to the table. It replaces an entry of the same address.
 pub fn insert(mapping: Mapping) -> Arc<Mapping> {
     let mapping = Arc::new(mapping);
     TABLE.write().insert(mapping.base(), mapping.clone());
     mapping
 }
 
-/// Forgets the allocation that begins at `base`, and returns it.
+/// Removes the allocation that begins at `base` from the table, and returns it.
 pub fn remove(base: usize) -> Option<Arc<Mapping>> {
     TABLE.write().remove(&base)
 }
 
-/// Forgets all allocations of a device and of the host that were made for it.
+/// Removes all allocations of a device from the table, with the host memory that was allocated for it.
 pub fn forget(device: usize) {
     let mut table = TABLE.write();
     let gone: Vec<_> = table.extract_if(.., |_, mapping| mapping.device == device).collect();
     drop(table);
-    // The memory is given back without the lock.
+    // The memory is released without the lock.
     drop(gone);
 }
 
-/// True if one of these bytes is known.
+/// Returns true if the range overlaps an allocation.
 pub fn overlaps(base: usize, size: usize) -> bool {
     let end = base.saturating_add(size);
     let table = TABLE.read();
@@ -223,7 +225,7 @@ pub fn span(address: usize, len: usize) -> Option<Span> {
     (len <= mapping.size - at.min(mapping.size)).then_some(Span { mapping, at, len })
 }
 
-/// The same for an argument of a call.
+/// Like [`span`], for an argument of a call.
 ///
 /// # Errors
 /// `INVALID_VALUE`.
@@ -231,10 +233,10 @@ pub fn checked(address: usize, len: usize) -> Answer<Span> {
     span(address, len).ok_or(INVALID_VALUE)
 }
 
-/// The same for an address in a kernel's arguments.
+/// Like [`span`], for `count` elements of `size` bytes at an address in a kernel's arguments.
 ///
 /// # Errors
-/// `ILLEGAL_ADDRESS`, or the error of a misaligned one.
+/// `ILLEGAL_ADDRESS`, or `CUDA_ERROR_MISALIGNED_ADDRESS`.
 pub fn reached(address: usize, count: usize, size: usize) -> Answer<Span> {
     let len = count.checked_mul(size).ok_or(ILLEGAL_ADDRESS)?;
     if !address.is_multiple_of(size) {
@@ -244,31 +246,32 @@ pub fn reached(address: usize, count: usize, size: usize) -> Answer<Span> {
 }
 
 impl Span {
-    /// What it lies in.
+    /// Returns the allocation that it lies in.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// How many bytes it has.
+    /// Returns its length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Where this process reads and writes it. The bytes stay mapped for as long as the span lives; the program and other
-    /// streams may write them at any time.
+    /// Returns the address at which this process reads and writes it. The bytes stay mapped for as long as
+    /// the span lives. The program and other streams may write them at any time.
     pub fn pointer(&self) -> *mut u8 {
         (self.mapping.block.backing + self.at) as *mut u8
     }
 
-    /// Its whole words of 64 bits. Its address must be aligned.
+    /// Returns its whole words of 64 bits. Its address must be aligned.
     pub fn words(&self) -> &[AtomicU64] {
         debug_assert!(self.pointer().cast::<AtomicU64>().is_aligned());
-        // SAFETY: the bytes are mapped while the span is borrowed, they are aligned as `reached` has checked, any bytes
-        // are a word, and atomics may be written by others.
+        // SAFETY: the bytes stay mapped while the span is borrowed, the callers have checked the alignment
+        // (`reached` and `stream::word`), any bytes are a valid word, and others may write atomics at the
+        // same time.
         unsafe { std::slice::from_raw_parts(self.pointer().cast(), self.len / 8) }
     }
 
-    /// Its whole words of 32 bits. Its address must be aligned.
+    /// Returns its whole words of 32 bits. Its address must be aligned.
     pub fn halves(&self) -> &[AtomicU32] {
         debug_assert!(self.pointer().cast::<AtomicU32>().is_aligned());
         // SAFETY: as in `words`.

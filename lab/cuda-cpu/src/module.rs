@@ -17,11 +17,11 @@ use crate::memory::{self, Block, Kind, Mapping};
 use crate::ptx::{self, Image};
 use crate::state::{FunctionEntry, Module};
 
-/// The most bytes of a module.
+/// The maximum size of a module in bytes.
 const MOST: usize = 1 << 28;
 
-/// Reads what a program passes as an image: PTX, which ends with a zero byte, or an ELF file, whose headers say how long
-/// it is.
+/// Reads a module in the program's memory: PTX, which ends with a zero byte, or an ELF file, whose headers
+/// tell its length.
 fn image(at: usize) -> Answer<Image> {
     if host::bytes(at, 4)? == *b"\x7fELF" {
         let len = cubin::length(&host::bytes(at, 64)?).filter(|len| *len <= MOST).ok_or(INVALID_IMAGE)?;
@@ -52,7 +52,8 @@ fn load(call: &mut Call, to: Out<Handle>, image: &Image) -> Answer {
         let mapping = Mapping { block, size, kind: Kind::Device, device, flags: 0, pool: 0, id };
         let mapping = memory::insert(mapping);
         let span = memory::checked(mapping.base(), variable.bytes.len())?;
-        // SAFETY: the span has as many bytes as the variable, and nobody else knows it yet.
+        // SAFETY: the span has as many bytes as the variable. It is new memory, so nothing else uses it yet,
+        // and it does not overlap the image.
         unsafe {
             std::ptr::copy_nonoverlapping(variable.bytes.as_ptr(), span.pointer(), variable.bytes.len());
         }
@@ -77,15 +78,15 @@ fn load(call: &mut Call, to: Out<Handle>, image: &Image) -> Answer {
     to.set(handle)
 }
 
-/// The function of a handle.
+/// Returns a handle's function.
 ///
 /// # Errors
-/// `INVALID_HANDLE`.
+/// `INVALID_HANDLE`: there is no such function.
 pub fn function(call: &Call, handle: Handle) -> Answer<&FunctionEntry> {
     call.state.functions.get(&handle).ok_or(INVALID_HANDLE)
 }
 
-/// A value of `CUfunction_attribute`.
+/// Returns a value of `CUfunction_attribute`. `None`: there is no such attribute.
 fn attribute(entry: &FunctionEntry, which: c_uint) -> Option<c_int> {
     Some(match which {
         0 => entry.function.threads as c_int,
@@ -117,7 +118,7 @@ crate::api! {
         load(&mut call, to, &image)
     }
 
-    /// The options are for the compiler of PTX, which is not needed here.
+    /// The options are for the PTX compiler, which this library does not have.
     fn cuModuleLoadDataEx(
         to: Out<Handle>, from: In<u8>, _count: c_uint, _options: In<c_uint>, _values: In<usize>,
     ) {
@@ -134,7 +135,7 @@ crate::api! {
         if from.address() == 0 { Err(INVALID_VALUE) } else { Err(crate::abi::NOT_SUPPORTED) }
     }
 
-    /// Waits for everything on the device, because a kernel of the module may run.
+    /// Waits for all work on the device, because a kernel of the module may still run.
     fn cuModuleUnload(module: Handle) {
         let mut call = enter()?;
         call.may_disturb()?;
@@ -217,7 +218,7 @@ crate::api! {
         to.set(function(&call, handle)?.module)
     }
 
-    /// The text lives as long as this process, as the program may keep its address.
+    /// The name is never freed, because the program may keep its address.
     fn cuFuncGetName(to: Out<*const c_char>, handle: Handle) {
         let call = enter()?;
         let name = &function(&call, handle)?.function.name;
@@ -244,7 +245,7 @@ crate::api! {
     }
 }
 
-/// Names as C strings, each once.
+/// C strings of names, which are made once and never freed.
 mod names {
     use std::collections::BTreeMap;
     use std::ffi::{CString, c_char};
@@ -256,7 +257,7 @@ mod names {
     pub fn of(name: &str) -> *const c_char {
         let mut names = NAMES.lock();
         let text = || CString::new(name).unwrap_or_default();
-        // What a map holds moves, but the bytes of a string do not.
+        // The map may move the strings, but not the bytes that they point to.
         names.entry(name.to_owned()).or_insert_with(text).as_ptr()
     }
 }

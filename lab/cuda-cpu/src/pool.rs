@@ -1,7 +1,7 @@
-//! Memory pools, whose allocations and returns are ordered with a stream.
+//! Memory pools, whose allocations and returns are ordered by streams.
 //!
-//! A stream gets memory again that it has returned itself, also while that return has not completed, as CUDA's pools do
-//! it. Other streams get it once the return has completed.
+//! As in CUDA's pools, a stream can reuse memory that it has returned itself before the return completes.
+//! Other streams can use it once the return has completed.
 
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn new_pool(state: &mut State, device: usize, created: bool, most: u64) -> Handl
     handle
 }
 
-/// The default and the current pool of a device.
+/// Returns a device's default pool and its current one. The first call creates the default pool.
 pub fn of_device(state: &mut State, device: usize) -> (Handle, Handle) {
     if let Some(pools) = state.device_pools.get(&device) {
         return *pools;
@@ -50,7 +50,7 @@ pub fn of_device(state: &mut State, device: usize) -> (Handle, Handle) {
     (pool, pool)
 }
 
-/// Returns unused memory of a pool to its device until at most `keep` bytes are unused.
+/// Returns a pool's unused memory to its device until at most `keep` bytes are unused.
 fn trim(state: &mut State, handle: Handle, keep: u64) {
     let State { pools, commands, .. } = state;
     let Some(pool) = pools.get_mut(&handle) else { return };
@@ -83,31 +83,31 @@ pub fn forget(state: &mut State, device: usize) {
     state.device_pools.remove(&device);
 }
 
-/// What a call does to pools that has waited: they keep no more than their thresholds say.
+/// Trims a device's pools to their thresholds, after a call has synchronized.
 pub fn trim_device(state: &mut State, device: usize) {
     for (pool, keep) in pools_of(state, device) {
         trim(state, pool, keep);
     }
 }
 
-/// Takes all unused memory from the pools of a device.
+/// Returns all unused memory of a device's pools to the device.
 pub fn trim_all(state: &mut State, device: usize) {
     for (pool, _) in pools_of(state, device) {
         trim(state, pool, 0);
     }
 }
 
-/// Checks that memory of a pool was not returned already.
+/// Checks that memory of a pool has not been returned yet.
 ///
 /// # Errors
-/// `INVALID_VALUE`.
+/// `INVALID_VALUE`: it has been returned, or does not come from a pool.
 pub fn live(state: &State, mapping: &Arc<Mapping>) -> Answer {
     let pool = state.pools.get(&mapping.pool).ok_or(INVALID_VALUE)?;
     let returned = pool.free.iter().any(|(free, ..)| Arc::ptr_eq(free, mapping));
     if returned { Err(INVALID_VALUE) } else { Ok(()) }
 }
 
-/// Returns memory to its pool, by this command of this stream. 0: now.
+/// Returns memory to its pool once this command of this stream completes. Command 0: at once.
 ///
 /// # Errors
 /// As [`live`].
@@ -165,7 +165,7 @@ fn allocate(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, argument
     to.set(mapping.base())
 }
 
-/// An allocation while the stream captures. Its address holds for every launch of the graph.
+/// Allocates memory while the stream captures. Its address is the same in every launch of the graph.
 fn allocate_in_graph(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, stream: Handle) -> Answer {
     let device = call.state.pools.get(&pool).filter(|pool| !pool.closing).ok_or(INVALID_HANDLE)?.device;
     let block = Block::device(&device::arena(device)?, size, false)?;
@@ -193,7 +193,7 @@ fn set_attribute(pool: &mut Pool, which: c_uint, from: In<u64>) -> Answer {
     match which {
         1..=3 => pool.reuse[which as usize - 1] = In::<c_int>::from_address(from.address()).get()?,
         4 => pool.threshold = from.get()?,
-        // The highest values can only be reset.
+        // The maxima can only be reset.
         6 if from.get()? == 0 => pool.reserved_high = pool.reserved,
         8 if from.get()? == 0 => pool.used_high = pool.used,
         _ => return Err(INVALID_VALUE),
@@ -230,7 +230,7 @@ crate::api! {
         Ok(())
     }
 
-    /// Pools of pinned device memory, which no other process gets.
+    /// Only pools of pinned device memory that is not shared with other processes.
     fn cuMemPoolCreate(to: Out<Handle>, props: In<PoolProps>) {
         initialised()?;
         let props = props.get()?;
@@ -245,7 +245,8 @@ crate::api! {
         to.set(new_pool(&mut STATE.lock(), device, true, props.max_size as u64))
     }
 
-    /// Its memory goes back once all of it was returned. The current pool of its device is the default one then.
+    /// The pool ends once the program has returned all its memory. If it is its device's current pool, the
+    /// default pool replaces it.
     fn cuMemPoolDestroy(pool: Handle) {
         initialised()?;
         let mut state = STATE.lock();
@@ -281,7 +282,7 @@ crate::api! {
         set_attribute(known(&mut STATE.lock(), pool)?, which, from)
     }
 
-    /// All devices reach all memory.
+    /// All devices can access all memory, so valid descriptions have no effect.
     fn cuMemPoolSetAccess(pool: Handle, descriptions: In<AccessDesc>, count: usize) {
         initialised()?;
         let own = known(&mut STATE.lock(), pool)?.device;
@@ -320,13 +321,13 @@ crate::api! {
         let stream = call.stream(argument)?;
         let mapping = memory::find(address).filter(|mapping| mapping.base() == address).ok_or(INVALID_VALUE)?;
         if mapping.flags & memory::OF_GRAPH != 0 {
-            // The graph keeps its address for the next launch.
+            // The graph keeps the memory, because the next launch uses the same address.
             return call.enqueue(argument, Work::Nothing, || NodeKind::Free(address)).map(|_| ());
         }
         live(&call.state, &mapping)?;
         match call.enqueue(argument, Work::Nothing, || NodeKind::Free(address))? {
             Some(command) => give_back(&mut call.state, &mapping, stream, command),
-            // Each launch of the graph would return it: what a pool gave out is not a graph's to free.
+            // Each launch of the graph would return it again, so a graph cannot free memory of a pool.
             None => Err(INVALID_VALUE),
         }
     }

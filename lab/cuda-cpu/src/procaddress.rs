@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use crate::abi::{Answer, INVALID_VALUE, NOT_FOUND};
 use crate::gate::{Out, Text};
 
-/// Names whose suffix depends on the version of the caller: name, version from which the symbol is meant, symbol.
-/// Source: `cuda.h` of 12.4, whose macros map these names, and `cudaTypedefs.h`.
+/// Names that mean another symbol from some version of the caller on: name, version, symbol.
+/// Sources: the macros of `cuda.h` in 12.4, and `cudaTypedefs.h`.
 const VERSIONED: &[(&str, c_int, &CStr)] = &[
     ("cuGraphInstantiate", 12000, c"cuGraphInstantiateWithFlags"),
     ("cuGraphAddKernelNode", 12000, c"cuGraphAddKernelNode_v2"),
@@ -19,7 +19,8 @@ const VERSIONED: &[(&str, c_int, &CStr)] = &[
     ("cuDeviceGetUuid", 11040, c"cuDeviceGetUuid_v2"),
 ];
 
-/// Names that older callers mean without a suffix.
+/// Returns the symbol of a name in `VERSIONED` for a caller of this version. `None`: the table does not have
+/// the name.
 fn symbol(name: &str, version: c_int) -> Option<CString> {
     if let Some((_, from, symbol)) = VERSIONED.iter().find(|(known, ..)| *known == name) {
         return if version >= *from { Some((*symbol).to_owned()) } else { CString::new(name).ok() };
@@ -27,11 +28,11 @@ fn symbol(name: &str, version: c_int) -> Option<CString> {
     None
 }
 
-/// The address of one of this library's own functions.
+/// Returns the address of one of this library's own functions, or null.
 fn own(symbol: &CStr) -> *mut c_void {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::uninit();
-    // SAFETY: the structure is filled if the call succeeds, and the address lies in this library. The handle is for a
-    // library that is loaded already, and stays open because it is never unloaded.
+    // SAFETY: `dladdr` fills the structure if it succeeds, and its strings live as long as this library,
+    // which is never unloaded. The symbol ends with a zero.
     unsafe {
         if libc::dladdr(own as *const c_void, info.as_mut_ptr()) == 0 {
             return std::ptr::null_mut();
@@ -41,8 +42,8 @@ fn own(symbol: &CStr) -> *mut c_void {
     }
 }
 
-/// A function for a caller of this version. The names in the interface have no suffix; a newer one is taken if there is
-/// one.
+/// Returns the function of this name for a caller of this version, or null. A name without a suffix means the
+/// `_v2` function if there is one.
 fn find(name: &str, version: c_int) -> *mut c_void {
     if !name.starts_with("cu") {
         return std::ptr::null_mut();
@@ -55,7 +56,7 @@ fn find(name: &str, version: c_int) -> *mut c_void {
     found.into_iter().find(|address| !address.is_null()).unwrap_or(std::ptr::null_mut())
 }
 
-/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: variants of functions that are not here.
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`: this library lacks these variants.
 const PER_THREAD: u64 = 2;
 
 fn get(name: Text, to: Out<*mut c_void>, version: c_int, flags: u64, result: Option<Out<c_uint>>) -> Answer {
@@ -81,7 +82,7 @@ crate::api! {
         get(name, to, version, flags, Some(result))
     }
 
-    /// There are no private tables.
+    /// This library has no private tables.
     fn cuGetExportTable(to: Out<*const c_void>, _id: usize) {
         to.set(std::ptr::null())?;
         Err(NOT_FOUND)

@@ -1,6 +1,7 @@
 //! Reads PTX: the kernels with their parameters and limits, and the variables with their contents.
 //!
-//! Source: NVIDIA, "Parallel Thread Execution ISA", chapters "Directives" and "State spaces". The code is not read.
+//! It does not read the code. Source: NVIDIA, "Parallel Thread Execution ISA", chapters "Directives" and
+//! "State spaces".
 
 use crate::kernels::Param;
 
@@ -9,9 +10,9 @@ use crate::kernels::Param;
 pub struct Entry {
     pub name: String,
     pub params: Vec<Param>,
-    /// `.maxntid` or `.reqntid`: the most threads of a block. 0: not said.
+    /// The maximum number of threads in a block (`.maxntid` or `.reqntid`). 0: not given.
     pub threads: u32,
-    /// Bytes of static shared memory.
+    /// The static shared memory in bytes.
     pub shared: usize,
 }
 
@@ -22,14 +23,15 @@ pub struct Variable {
     pub bytes: Vec<u8>,
 }
 
-/// What a module has.
+/// The contents of a module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Image {
     pub entries: Vec<Entry>,
     pub variables: Vec<Variable>,
 }
 
-/// Splits PTX into words: names, numbers and directives, and single characters. Comments are left out.
+/// Splits PTX into words (names, numbers, directives) and single characters. Skips comments and quoted
+/// strings.
 fn words(text: &str) -> Vec<&str> {
     let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '.' | '%');
     let mut words = Vec::new();
@@ -56,7 +58,7 @@ fn words(text: &str) -> Vec<&str> {
     words
 }
 
-/// The bytes of a fundamental type.
+/// Returns the size of a fundamental type in bytes.
 fn size(kind: &str) -> Option<usize> {
     Some(match kind {
         ".pred" | ".b8" | ".u8" | ".s8" => 1,
@@ -68,7 +70,7 @@ fn size(kind: &str) -> Option<usize> {
     })
 }
 
-/// A number as PTX writes it: decimal, `0x`, octal, or a float in hexadecimal (`0f` and `0d`).
+/// Reads a number of PTX: decimal, hexadecimal (`0x`), octal, or the bits of a float (`0f` and `0d`).
 fn number(word: &str) -> Option<u64> {
     let word = word.trim_end_matches('U');
     if let Some(hex) = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
@@ -83,10 +85,10 @@ fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// The most bytes of a variable.
+/// The maximum size of a variable in bytes.
 const MOST: usize = 1 << 30;
 
-/// The words that are left.
+/// Reads words one after another.
 struct Reader<'a> {
     words: Vec<&'a str>,
     at: usize,
@@ -117,7 +119,7 @@ impl<'a> Reader<'a> {
         found
     }
 
-    /// Reads a declaration behind its state space: alignment, type, name, and sizes of an array.
+    /// Reads a declaration after its state space: alignment, type, name, and sizes of an array.
     fn declared(&mut self) -> Option<Declared<'a>> {
         let (mut align, mut element) = (0, 0);
         loop {
@@ -134,7 +136,7 @@ impl<'a> Reader<'a> {
             } else if element > 0 && !word.is_empty() {
                 let mut size = element;
                 while self.take("[") {
-                    // An array without a size has none: external shared memory.
+                    // External shared memory is an array without a size.
                     let count = if self.peek() == "]" { 0 } else { number(self.next())? as usize };
                     size = size.checked_mul(count).filter(|size| *size <= MOST)?;
                     self.take("]").then_some(())?;
@@ -146,7 +148,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the values of a variable. `None`: one is no number, as the address of another variable.
+    /// Reads the values of a variable. `None`: one is not a number, such as the address of another variable.
     fn values(&mut self, declared: &Declared<'_>) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut open = 0;
@@ -167,7 +169,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Leaves out what stands between braces, and returns where that begins and ends.
+    /// Skips a block in braces, and returns where it begins and ends.
     fn body(&mut self) -> (usize, usize) {
         let begin = self.at;
         let mut open = 0;
@@ -184,7 +186,7 @@ impl<'a> Reader<'a> {
         (begin, self.at)
     }
 
-    /// Reads a kernel behind `.entry`.
+    /// Reads a kernel after `.entry`. `None`: it is only declared.
     fn entry(&mut self) -> Option<(Entry, (usize, usize))> {
         let name = self.next().to_owned();
         let mut params: Vec<Param> = Vec::new();
@@ -222,12 +224,12 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Reads a module. `None`: it is no PTX that this reader understands.
+/// Reads a module. `None`: it is not PTX that this reader understands.
 pub fn read(text: &str) -> Option<Image> {
     let mut reader = Reader { words: words(text), at: 0 };
     let mut image = Image::default();
     let mut bodies = Vec::new();
-    // Variables in shared memory: a kernel has those that its code names.
+    // Variables in shared memory. A kernel uses those that its code names.
     let mut shared: Vec<(&str, usize)> = Vec::new();
     reader.words.contains(&".version").then_some(())?;
     while reader.at < reader.words.len() {

@@ -1,22 +1,24 @@
-//! Whether the library was initialised, and whether a fork has taken it away since.
+//! Tracks whether the library is initialised, and whether this process is a forked child that must not use
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static INITIALISED: AtomicBool = AtomicBool::new(false);
 static FORKED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that the library is initialised, and that its forked children are not.
+/// Marks the library as initialised, and arranges that forked children are refused.
 pub fn note() {
     extern "C" fn in_child() {
         FORKED.store(true, Ordering::Relaxed);
     }
     if !INITIALISED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler only stores a flag, and stays where it is because this library is never unmapped.
+        // SAFETY: the handler only stores a flag, and its code stays mapped because this library is never
+        // unloaded.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     }
 }
 
-/// Returns true if [`note`] was called, in this process or in one that it was forked from.
+/// Returns true if [`note`] was called in this process or in an ancestor that it was forked from.
 pub fn is_noted() -> bool {
     INITIALISED.load(Ordering::Acquire)
 }

@@ -1,5 +1,5 @@
-//! What this library knows: contexts, streams, events, modules, graphs, captures and pools, by their handles, under one
-//! lock. Commands run without it.
+//! The state of this library under one lock: contexts, streams, events, modules, graphs, captures and pools
+//! by their handles. Commands run without the lock.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,16 +14,16 @@ use crate::kernels::Function;
 use crate::memory::Mapping;
 use crate::work::{Stamp, Work};
 
-/// A context. Streams belong to one.
+/// A context, which owns streams.
 #[derive(Debug)]
 pub struct Context {
     pub device: usize,
     /// The stream that 0 and `CU_STREAM_LEGACY` mean.
     pub legacy: Handle,
-    /// The error that all calls return once there is one.
+    /// The error that all calls return after a fault. 0: none.
     pub error: CUresult,
     pub primary: bool,
-    /// How often a primary context was retained.
+    /// The reference count of a primary context.
     pub retained: u32,
     pub flags: u32,
     pub limits: BTreeMap<u32, usize>,
@@ -32,7 +32,7 @@ pub struct Context {
     pub peers: Vec<Handle>,
 }
 
-/// A stream and the commands that have not completed.
+/// A stream and its commands that have not completed.
 #[derive(Debug)]
 pub struct Stream {
     pub context: Handle,
@@ -42,19 +42,19 @@ pub struct Stream {
     /// What `cuStreamGetId` returns.
     pub id: u64,
     pub queue: VecDeque<u64>,
-    /// The last command that it was given. 0: none.
+    /// The last command that was submitted to it. 0: none.
     pub last: u64,
-    /// Tells its thread that something may run.
+    /// Wakes its thread when a command may run.
     pub wake: Arc<Condvar>,
-    /// Tells callers that the queue has room.
+    /// Wakes callers when the queue has room.
     pub room: Arc<Condvar>,
-    /// True once it is destroyed: its handle is not valid, and it ends with its last command.
+    /// True once it is destroyed: its handle is invalid, and its thread ends after the last command.
     pub closing: bool,
     /// True once its thread runs.
     pub started: bool,
-    /// The capture that it takes part in, and the nodes that the next one waits for.
+    /// The capture that it takes part in, and the nodes that its next node waits for.
     pub capture: Option<(u64, Vec<Handle>)>,
-    /// What `cuStreamGetCaptureInfo_v2` last showed, which the program reads until the next call.
+    /// The list that `cuStreamGetCaptureInfo_v2` last returned. The program may read it until the next call.
     pub shown: Box<[Handle]>,
 }
 
@@ -62,7 +62,7 @@ pub struct Stream {
 #[derive(Debug)]
 pub struct Pending {
     pub stream: Handle,
-    /// How many commands it still waits for.
+    /// The number of commands that it still waits for.
     pub missing: usize,
     /// The commands that wait for it.
     pub followers: Vec<u64>,
@@ -77,11 +77,11 @@ pub struct Pending {
 pub struct Event {
     pub context: Handle,
     pub flags: u32,
-    /// The last record: its command and when it was reached.
+    /// The last record: its command and its time stamp.
     pub record: Option<(u64, Arc<Stamp>)>,
-    /// The capture in which it was recorded last, and the nodes that it stands for.
+    /// If the last record was in a capture: the capture, and the nodes that the event stands for.
     pub captured: Option<(u64, Vec<Handle>)>,
-    /// Its page, if it is for other processes, and true if another process made it.
+    /// The page of an interprocess event, and true if another process created the event.
     pub shared: Option<(Arc<SharedEvent>, bool)>,
 }
 
@@ -98,7 +98,7 @@ pub struct Module {
 pub struct FunctionEntry {
     pub module: Handle,
     pub function: Arc<Function>,
-    /// The most dynamic shared memory that a launch may ask for, in bytes.
+    /// The maximum dynamic shared memory of a launch, in bytes.
     pub dynamic: u32,
     pub carveout: i32,
 }
@@ -115,7 +115,7 @@ pub struct Capture {
     /// The thread that began it.
     pub thread: u64,
     pub invalid: bool,
-    /// Nodes that no stream waits for any more, because its dependencies were replaced, but that were joined.
+    /// Nodes that a stream dropped when its dependencies were replaced. They count as joined.
     pub released: Vec<Handle>,
 }
 
@@ -127,30 +127,30 @@ pub struct Pool {
     pub created: bool,
     /// The attributes 1 to 3, which are 0 or 1.
     pub reuse: [i32; 3],
-    /// How many unused bytes it keeps when something synchronizes.
+    /// The unused bytes that it keeps after a synchronization.
     pub threshold: u64,
-    /// What it has from the device, and the most it had.
+    /// The bytes that it holds from the device, and their maximum so far.
     pub reserved: u64,
     pub reserved_high: u64,
-    /// What the program has from it, and the most it had.
+    /// The bytes that the program holds from it, and their maximum so far.
     pub used: u64,
     pub used_high: u64,
-    /// The most it may have. 0: no limit.
+    /// The limit of `reserved`. 0: none.
     pub most: u64,
-    /// Memory that was returned, with the stream and the command that returned it.
+    /// Returned memory, with the stream and the command that returned it.
     pub free: Vec<(Arc<Mapping>, Handle, u64)>,
-    /// True once it was destroyed: it ends with its last allocation.
+    /// True once it is destroyed: it is removed together with its last allocation.
     pub closing: bool,
 }
 
-/// Everything.
+/// All tables.
 #[derive(Debug)]
 pub struct State {
     handles: Handle,
     numbers: u64,
     pub contexts: BTreeMap<Handle, Context>,
     pub streams: BTreeMap<Handle, Stream>,
-    /// A command that is not here has completed.
+    /// The commands that have not completed.
     pub commands: BTreeMap<u64, Pending>,
     pub events: BTreeMap<Handle, Event>,
     pub modules: BTreeMap<Handle, Module>,
@@ -167,7 +167,7 @@ pub struct State {
     pub of_threads: BTreeMap<(u64, Handle), Handle>,
 }
 
-/// The lock.
+/// All tables, under one lock.
 pub static STATE: Mutex<State> = Mutex::new(State {
     handles: 0x10_0000,
     numbers: 0,
@@ -187,24 +187,24 @@ pub static STATE: Mutex<State> = Mutex::new(State {
 });
 
 impl State {
-    /// A handle that was never used before.
+    /// Returns a handle that was never used before.
     pub fn handle(&mut self) -> Handle {
         self.handles += 16;
         self.handles
     }
 
-    /// A number that was never used before: of a command, a capture, an allocation or a stream.
+    /// Returns a number that was never used before, for a command, a capture, an allocation or a stream.
     pub fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
 
-    /// True if this command has completed.
+    /// Returns true if this command has completed.
     pub fn done(&self, command: u64) -> bool {
         !self.commands.contains_key(&command)
     }
 
-    /// The streams of a context that order themselves with its legacy stream.
+    /// Returns a context's blocking streams: those that synchronize with its legacy stream.
     pub fn blocking(&self, context: Handle) -> impl Iterator<Item = &Stream> {
         let same = move |stream: &&Stream| {
             stream.context == context && !stream.legacy && stream.flags & crate::abi::STREAM_NON_BLOCKING == 0
@@ -233,25 +233,36 @@ impl State {
         self.streams.insert(handle, stream);
         handle
     }
+
+    /// Destroys a stream. Its remaining commands still run.
+    pub fn close(&mut self, handle: Handle) {
+        if let Some(stream) = self.streams.get_mut(&handle) {
+            stream.closing = true;
+            stream.wake.notify_all();
+            if !stream.started {
+                self.streams.remove(&handle);
+            }
+        }
+    }
 }
 
-/// What belongs to a thread.
+/// The state of a thread.
 pub struct Thread {
-    /// A number that no other thread has.
+    /// A unique number.
     pub number: u64,
-    /// Its contexts, the current one last.
+    /// The stack of contexts, the current one last.
     pub contexts: Vec<Handle>,
-    /// How it treats captures of others (`cuThreadExchangeStreamCaptureMode`).
+    /// The thread's capture mode (`cuThreadExchangeStreamCaptureMode`).
     pub mode: u32,
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // In a forked child the lock may stay locked for ever, and the streams are the parent's.
+        // In a forked child the lock may stay locked forever, and the streams are the parent's.
         if crate::start::is_forked() {
             return;
         }
-        // Its default streams end with it.
+        // The thread's default streams end with it.
         let mut state = STATE.lock();
         let own: Vec<Handle> = state
             .of_threads
@@ -259,13 +270,7 @@ impl Drop for Thread {
             .map(|(_, stream)| stream)
             .collect();
         for handle in own {
-            if let Some(stream) = state.streams.get_mut(&handle) {
-                stream.closing = true;
-                stream.wake.notify_all();
-                if !stream.started {
-                    state.streams.remove(&handle);
-                }
-            }
+            state.close(handle);
         }
     }
 }
@@ -281,7 +286,7 @@ thread_local! {
     });
 }
 
-/// Reads or changes what belongs to the calling thread. `None`: the thread is ending.
+/// Reads or changes the calling thread's state. `None`: the thread is ending.
 pub fn thread<T>(then: impl FnOnce(&mut Thread) -> T) -> Option<T> {
     THREAD.try_with(|thread| then(&mut thread.borrow_mut())).ok()
 }

@@ -1,4 +1,4 @@
-//! The names and sentences of the driver's errors.
+//! The names and descriptions of the driver's errors.
 
 use std::ffi::{CStr, c_char};
 
@@ -56,7 +56,7 @@ fn find(error: CUresult) -> Option<(&'static CStr, &'static CStr)> {
 }
 
 crate::api! {
-    /// The name of an error. Works always, also in a forked child and in host functions.
+    /// The name of an error. Also works in a forked child and in host functions.
     fn cuGetErrorName(error: CUresult, name: Out<*const c_char>) {
         let found = find(error);
         name.set(found.map_or(std::ptr::null(), |(name, _)| name.as_ptr()))?;

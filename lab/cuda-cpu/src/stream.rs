@@ -16,10 +16,10 @@ use crate::pool;
 use crate::state::thread;
 use crate::work::{Compare, User, Work};
 
-/// What a call returns that has waited: the context's error, if it has one by now.
+/// Returns the context's error after a call has waited.
 ///
 /// # Errors
-/// That error.
+/// The context's error, if it has one.
 pub fn outcome(call: &Call) -> Answer {
     match call.state.contexts.get(&call.context).map_or(0, |context| context.error) {
         0 => Ok(()),
@@ -37,7 +37,7 @@ fn create(to: Out<Handle>, flags: c_uint, priority: c_int) -> Answer {
     to.set(call.state.add_stream(context, false, flags, priority))
 }
 
-/// A wait for a value, or a write of one, as a command.
+/// Checks the address of a wait for a value or of a write.
 fn word(address: usize, size: usize) -> Answer<memory::Span> {
     if !address.is_multiple_of(size) {
         return Err(INVALID_VALUE);
@@ -47,7 +47,7 @@ fn word(address: usize, size: usize) -> Answer<memory::Span> {
 
 fn wait_value(stream: Handle, address: usize, value: u64, size: usize, flags: c_uint) -> Answer {
     let mut call = enter()?;
-    // The bit that asks for a flush of remote writes changes nothing here.
+    // `CU_STREAM_WAIT_VALUE_FLUSH` has no effect here.
     let how = match flags & !(1 << 30) {
         0 => Compare::Reached,
         1 => Compare::Equal,
@@ -76,7 +76,7 @@ crate::api! {
         create(to, flags, priority)
     }
 
-    /// What the stream has still runs.
+    /// The stream's remaining commands still run.
     fn cuStreamDestroy_v2(stream: Handle) {
         let mut call = enter()?;
         if stream <= crate::abi::STREAM_PER_THREAD {
@@ -84,7 +84,7 @@ crate::api! {
         }
         let stream = call.stream(stream)?;
         stream_ends(&mut call.state, stream);
-        engine::close(&mut call.state, stream);
+        call.state.close(stream);
         Ok(())
     }
 
@@ -145,7 +145,7 @@ crate::api! {
         to.set(call.state.contexts[&context].device as c_int)
     }
 
-    /// Attributes say how caches are used, which changes nothing here.
+    /// The attributes are about caches and have no effect here.
     fn cuStreamCopyAttributes(dst: Handle, src: Handle) {
         let mut call = enter()?;
         call.stream(dst)?;
@@ -162,7 +162,7 @@ crate::api! {
         call.enqueue(stream, Work::Nothing, || Kind::Empty).map(|_| ())
     }
 
-    /// Refused while the stream captures, as the documentation says.
+    /// The documentation forbids callbacks while the stream captures.
     fn cuStreamAddCallback(
         argument: Handle, function: Option<StreamCallback>, user: *mut c_void, flags: c_uint,
     ) {

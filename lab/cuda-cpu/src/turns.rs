@@ -1,8 +1,9 @@
-//! The time of the device: how long a kernel occupies it, and, with `CUDA_CPU_SHARED`, the turns of processes.
+//! The device's time: kernels occupy it, and with `CUDA_CPU_SHARED` processes take turns.
 //!
-//! `CUDA_CPU_SHARED=1`: one kernel at a time of all processes of a user, first come first served, as on a GPU that each
-//! kernel fills. A value with a slash names the folder of the lock file, for a device that only some processes share.
-//! Without it kernels of different streams and processes run at once.
+//! `CUDA_CPU_SHARED=1`: all processes of a user together run one kernel at a time, first come, first served,
+//! as on a GPU that each kernel fills. A value with a slash names the folder of the lock file, so that only
+//! some processes share a device. Without the variable, kernels of different streams and processes run at the
+//! same time.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// Keeps the calling thread, and with it its stream, for this long. It takes no processor time.
+/// Blocks the calling thread, and thereby its stream, for this long, without using the processor.
 pub fn occupy(duration: Duration) {
     let begin = Instant::now();
     while let Some(left) = duration.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) {
@@ -20,14 +21,14 @@ pub fn occupy(duration: Duration) {
     }
 }
 
-/// The lock file, where devices are shared.
+/// The lock file, if processes share the device.
 fn file() -> Option<&'static File> {
     static FILE: OnceLock<Option<File>> = OnceLock::new();
     FILE.get_or_init(|| {
         let value =
             std::env::var("CUDA_CPU_SHARED").ok().filter(|value| !matches!(value.as_str(), "" | "0"))?;
         let folder = if value.contains('/') { PathBuf::from(value) } else { PathBuf::from("/dev/shm") };
-        // SAFETY: geteuid has no conditions.
+        // SAFETY: geteuid has no preconditions.
         let path = folder.join(format!("cuda-cpu-{}.lock", unsafe { libc::geteuid() }));
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(&path);
         if let Err(error) = &opened {
@@ -38,7 +39,7 @@ fn file() -> Option<&'static File> {
     .as_ref()
 }
 
-/// Locks or unlocks one byte of the file for this process. A process that ends unlocks it.
+/// Locks or unlocks one byte of the file for this process. The kernel unlocks it when the process ends.
 fn byte(file: &File, at: usize, kind: libc::c_int) {
     let lock = libc::flock {
         l_type: kind as libc::c_short,
@@ -47,36 +48,37 @@ fn byte(file: &File, at: usize, kind: libc::c_int) {
         l_len: 1,
         l_pid: 0,
     };
-    // SAFETY: the descriptor is open and the structure is complete. The lock belongs to the open file, of which a forked
-    // child has a copy; children never get here, because they are refused.
+    // SAFETY: the descriptor is open, and the kernel only reads the structure, which is complete.
+    // A forked child would share the lock, which belongs to the open file, but children are refused before.
     while unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &lock) } != 0
         && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
     {}
 }
 
-/// Takes a device for this process. Who waits for it holds the gate, so that the process that had it last cannot pass.
+/// Takes a device for this process. A waiter holds the first byte as a gate, so that the process that had the
+/// device last cannot overtake it.
 fn hold(file: &File, device: usize) {
     byte(file, 2 * device, libc::F_WRLCK);
     byte(file, 2 * device + 1, libc::F_WRLCK);
     byte(file, 2 * device, libc::F_UNLCK);
 }
 
-/// Lets other processes have it.
+/// Releases a device to other processes.
 fn leave(file: &File, device: usize) {
     byte(file, 2 * device + 1, libc::F_UNLCK);
 }
 
-/// A kernel's turn on its device, which ends with this.
+/// A kernel's turn on its device. Dropping it ends the turn.
 pub struct Turn(Option<(&'static File, usize, MutexGuard<'static, ()>)>);
 
-/// The most devices there can be.
+/// The maximum number of devices.
 pub const DEVICES: usize = 16;
 
 /// Waits for a turn on a device.
 pub fn take(device: usize) -> Turn {
     static OWN: [Mutex<()>; DEVICES] = [const { Mutex::new(()) }; DEVICES];
     let Some(file) = file() else { return Turn(None) };
-    // One thread of a process at a time: the locks of a file are the process's.
+    // The file's locks belong to the process, so its threads take turns by a lock of their own.
     let own = OWN[device % DEVICES].lock();
     hold(file, device);
     Turn(Some((file, device, own)))
@@ -86,7 +88,7 @@ impl Drop for Turn {
     fn drop(&mut self) {
         if let Some((file, device, own)) = self.0.take() {
             leave(file, device);
-            // Threads of this process take turns, too.
+            // A fair unlock lets this process's other threads take turns as well.
             MutexGuard::unlock_fair(own);
         }
     }
@@ -102,7 +104,7 @@ mod tests {
     fn one_holds_a_device_at_a_time() {
         static INSIDE: AtomicU32 = AtomicU32::new(0);
         let path = std::env::temp_dir().join(format!("cuda-cpu-turns-{}", std::process::id()));
-        // Files that are opened apart are as those of two processes.
+        // Locks of separately opened files exclude each other, as those of different processes do.
         let open =
             || File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
         let files = [open(), open(), open()];

@@ -1,4 +1,4 @@
-//! What a command does when its turn in its stream has come.
+//! The commands of streams, and how they run.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ thread_local! {
     static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// True while this thread runs a host function or a callback of the program.
+/// Returns true while this thread runs a host function or a callback of the program.
 pub fn in_host_function() -> bool {
     IN_HOST_FUNCTION.try_with(Cell::get).unwrap_or(false)
 }
@@ -24,15 +24,15 @@ pub fn in_host_function() -> bool {
 /// One end of a copy.
 #[derive(Clone, Debug)]
 pub enum Place {
-    /// Memory that the device reaches.
+    /// Memory that the device can access.
     Mapped(Span),
     /// The program's own memory, at this address.
     Pageable(usize),
-    /// Bytes that were copied when the call was made. Only a source.
+    /// A copy of the source's bytes, made during the call.
     Staged(Arc<[u8]>),
 }
 
-/// Bytes, rows and slices of a copy, and how far rows and slices are apart on both sides.
+/// The width of a copy in bytes, its rows and slices, and the distances between them in bytes on both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     pub width: usize,
@@ -50,7 +50,8 @@ impl Shape {
         Shape { width, height: 1, depth: 1, src_pitch: 0, src_slice: 0, dst_pitch: 0, dst_slice: 0 }
     }
 
-    /// How many bytes lie between the first and behind the last one, with this pitch and slice.
+    /// Returns the number of bytes from the first to the last one, with this pitch and slice. `None`: no
+    /// rows, or the result overflows.
     pub fn extent(&self, pitch: usize, slice: usize) -> Option<usize> {
         let rows = pitch.checked_mul(self.height.checked_sub(1)?)?;
         slice.checked_mul(self.depth.checked_sub(1)?)?.checked_add(rows)?.checked_add(self.width)
@@ -63,7 +64,7 @@ pub struct Copying {
     pub dst: Place,
     pub src: Place,
     pub shape: Shape,
-    /// Where the call that waits for it finds an error. Without one, an error is the context's.
+    /// Where a waiting call finds an error. If `None`, an error becomes the context's.
     pub report: Option<Arc<AtomicU32>>,
 }
 
@@ -74,12 +75,12 @@ pub struct Filling {
     pub value: u32,
     pub size: usize,
     pub pitch: usize,
-    /// Elements of a row.
+    /// The number of elements in a row.
     pub width: usize,
     pub height: usize,
 }
 
-/// What a wait for a value compares (`CUstreamWaitValue_flags`).
+/// The comparison of a wait for a value (`CUstreamWaitValue_flags`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compare {
     /// `(int)(*address - value) >= 0`.
@@ -89,30 +90,32 @@ pub enum Compare {
     Nor,
 }
 
-/// A pointer of the program that host functions get back.
+/// A program's pointer that is passed to its host function.
 #[derive(Clone, Copy, Debug)]
 pub struct User(pub *mut c_void);
-// SAFETY: this library only hands the pointer back to the program, which knows that another thread gets it.
+// SAFETY: this library only passes the pointer back to the program's function, which CUDA calls on another
+// thread.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// When an event was reached.
+/// The time stamp of an event's record.
 #[derive(Debug, Default)]
 pub struct Stamp {
-    /// Nanoseconds of the monotonic clock. 0: not yet.
+    /// The time of the record in nanoseconds since the process's first record, plus 1. 0: not reached yet.
     at: AtomicU64,
-    /// The event of other processes, and which record of it this is.
+    /// If the event is shared with other processes: its page, and the number of this record.
     shared: Option<(Arc<SharedEvent>, u64)>,
 }
 
 impl Stamp {
-    /// A record of an event that other processes may know.
+    /// Makes the stamp of a record that has not been reached. `shared`: the event's page and the record's
+    /// number.
     pub fn new(shared: Option<(Arc<SharedEvent>, u64)>) -> Stamp {
         Stamp { at: AtomicU64::new(0), shared }
     }
 
-    /// When it was reached, in nanoseconds.
+    /// Returns when the record was reached, in nanoseconds. `None`: it was not reached.
     pub fn time(&self) -> Option<u64> {
         Some(self.at.load(Ordering::Acquire)).filter(|at| *at != 0)
     }
@@ -127,7 +130,7 @@ impl Stamp {
     }
 }
 
-/// A graph that can be launched: each step and the earlier steps that it waits for.
+/// The steps of a graph's launch, each with the earlier steps that it waits for.
 #[derive(Debug, Default)]
 pub struct Plan {
     pub steps: Vec<(Work, Vec<usize>)>,
@@ -136,7 +139,7 @@ pub struct Plan {
 /// One command.
 #[derive(Clone, Debug)]
 pub enum Work {
-    /// A mark in the stream.
+    /// No work, only a place in the stream's order.
     Nothing,
     Kernel(Arc<Launch>),
     Copy(Copying),
@@ -151,21 +154,23 @@ pub enum Work {
     /// Waits for an event of another process.
     Await(Arc<SharedEvent>, u64),
     Graph(Arc<Plan>),
-    /// Nothing, but the memory of a graph stays for as long as it may run.
+    /// No work. It keeps a graph's memory alive for as long as the graph may run.
     Keep(Arc<Owned>),
 }
 
-/// How often a word is looked at that the host may write.
+/// The interval at which a wait polls a word that the host may write.
 const LOOK: Duration = Duration::from_micros(50);
 
 impl Work {
-    /// Runs it. `before` is the error that the context has already: then only callbacks run, which are told.
+    /// Runs the command. `before` is the context's error, or 0. If there is one, only callbacks run, and get
+    /// the error.
     ///
     /// # Errors
-    /// The error that its context has from now on.
+    /// The error that the context has from now on.
     pub fn run(&self, before: CUresult) -> Answer {
         if let Work::Callback(function, user, stream) = self {
-            // SAFETY: the program vouched for its function and its argument when it added the callback.
+            // SAFETY: the program passed the function together with its argument, for a call on another
+            // thread.
             outside(|| unsafe { function(*stream, before, user.0) });
             return Ok(());
         }
@@ -181,7 +186,8 @@ impl Work {
                 (Err(_), None) => return Err(ILLEGAL_ADDRESS),
             },
             Work::Fill(fill) => fill.run(),
-            // SAFETY: the program vouched for its function and its argument when it launched it.
+            // SAFETY: the program passed the function together with its argument, for a call on another
+            // thread.
             Work::Host(function, user) => outside(|| unsafe { function(user.0) }),
             Work::Wait(span, value, how) => {
                 while !how.holds(load(span), *value, span.len()) {
@@ -199,7 +205,8 @@ impl Work {
         Ok(())
     }
 
-    /// True if it may keep a thread for long, so that others must not wait behind it without need.
+    /// Returns true if it may take long, so that independent steps should not run after it in the same
+    /// thread.
     fn lasts(&self) -> bool {
         match self {
             Work::Kernel(launch) => launch.function.native.is_some_and(|native| native.lasts),
@@ -210,7 +217,7 @@ impl Work {
     }
 }
 
-/// Runs the program's code, which must not call this library.
+/// Runs the program's code. Calls of this library inside are refused.
 fn outside(code: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
     code();
@@ -253,8 +260,8 @@ impl Copying {
 
     /// Copies `len` bytes from one offset to the other. The ranges may overlap.
     fn row(&self, dst: usize, src: usize, len: usize) -> Answer {
-        // SAFETY: the call that made this copy has checked that all rows lie inside the span or the staged bytes, which
-        // this copy holds. The kernel checks the program's own memory.
+        // SAFETY: `copy::plan` has checked that all rows lie inside the spans, `copy::give` has staged all
+        // rows, and this copy keeps both alive. The operating system checks the program's own memory.
         unsafe {
             match (&self.dst, &self.src) {
                 (Place::Mapped(to), Place::Mapped(from)) => {
@@ -285,7 +292,7 @@ impl Copying {
 
 impl Filling {
     fn run(&self) {
-        // A piece of the pattern, so that large fills need no large buffer.
+        // Only a piece of the pattern, so that large fills need no large buffer.
         let pattern = self.value.to_le_bytes();
         let piece: Vec<u8> = pattern[..self.size].repeat(self.width.min(16384));
         for at in 0..self.height {
@@ -293,7 +300,8 @@ impl Filling {
             let mut to = self.dst.pointer().wrapping_add(at * self.pitch);
             while left > 0 {
                 let len = left.min(piece.len());
-                // SAFETY: the call that made this fill has checked that all rows lie inside the span.
+                // SAFETY: `fill::plan` has checked that all rows lie inside the span, which this fill keeps
+                // alive. `piece` is a separate buffer of at least `len` bytes.
                 unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to, len) };
                 to = to.wrapping_add(len);
                 left -= len;
@@ -303,7 +311,7 @@ impl Filling {
 }
 
 impl Plan {
-    /// Runs the steps by their depth in the graph. Of one depth, those that last run at once.
+    /// Runs the steps depth by depth. Long steps of the same depth run at the same time.
     fn run(&self) -> Answer {
         let mut depths = vec![0; self.steps.len()];
         for (at, (_, after)) in self.steps.iter().enumerate() {
@@ -312,7 +320,7 @@ impl Plan {
         for depth in 0..=depths.iter().copied().max().unwrap_or(0) {
             let here = || (0..self.steps.len()).filter(|at| depths[*at] == depth).map(|at| &self.steps[at].0);
             let mut slow: Vec<&Work> = here().filter(|work| work.lasts()).collect();
-            // This thread runs one of them itself.
+            // This thread runs one of the long steps itself.
             let own = slow.pop();
             std::thread::scope(|scope| {
                 let mut spawned = Vec::new();
@@ -320,7 +328,7 @@ impl Plan {
                 for work in slow {
                     match std::thread::Builder::new().spawn_scoped(scope, || work.run(0)) {
                         Ok(thread) => spawned.push(thread),
-                        // No thread can be had: this one runs it, too.
+                        // No thread can be started, so this one runs the step.
                         Err(_) => refused.push(work),
                     }
                 }

@@ -1,10 +1,10 @@
-//! What is linked beside this crate: the release, the kernels, and a code object (`scripts/hip-cuda` makes them).
+//! The data that `scripts/hip-cuda` links into the library: the release, the kernels, and a code object.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The kernels of one source file as PTX.
+/// The PTX of one source file.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Source {
@@ -13,13 +13,13 @@ pub struct Source {
     ptx: *const c_char,
 }
 
-/// Everything, as the generated C file declares it.
+/// All linked data. The generated C file declares the same structure.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Blobs {
-    /// The HIP release whose rules hold: 5, 6 or 7.
+    /// The HIP release that the library imitates: 5, 6 or 7.
     major: u32,
-    /// As `hipRuntimeGetVersion` returns it.
+    /// The version that `hipRuntimeGetVersion` returns.
     version: c_int,
     sources: *const Source,
     source_count: usize,
@@ -29,7 +29,7 @@ pub struct Blobs {
 
 static BLOBS: AtomicPtr<Blobs> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Called by a constructor of the generated C file, before any other function.
+/// Sets the data. A constructor in the generated C file calls it before any other function.
 ///
 /// # Safety
 /// The structure and what it points to live as long as the process.
@@ -40,16 +40,17 @@ pub unsafe extern "C" fn hip_cuda_use(blobs: *mut Blobs) {
 }
 
 fn blobs() -> Option<&'static Blobs> {
-    // SAFETY: the pointer is null, or `hip_cuda_use` got it for the life of the process.
+    // SAFETY: the pointer is null, or `hip_cuda_use` set it, whose caller guarantees that the data is never
+    // freed.
     unsafe { BLOBS.load(Ordering::Acquire).as_ref() }
 }
 
-/// The release whose rules hold; in unit tests 7.
+/// The HIP release that the library imitates; 7 in unit tests.
 pub(crate) fn major() -> u32 {
     blobs().map_or(7, |blobs| blobs.major)
 }
 
-/// The version that programs are told.
+/// The version that the library reports to programs.
 pub(crate) fn version() -> c_int {
     blobs().map_or(70_253_211, |blobs| blobs.version)
 }
@@ -57,17 +58,17 @@ pub(crate) fn version() -> c_int {
 /// The path and the PTX of each source file; the project's own kernels come first.
 pub(crate) fn sources() -> Vec<(&'static str, &'static CStr)> {
     let Some(blobs) = blobs() else { return Vec::new() };
-    // SAFETY: the generated file counts its own array, whose strings end with a zero.
+    // SAFETY: the generated file sets the count from the array itself.
     let sources = unsafe { slice::from_raw_parts(blobs.sources, blobs.source_count) };
     let text = |start: *const c_char| {
-        // SAFETY: as above.
+        // SAFETY: the generated file ends every name and every text with a zero, and none is ever freed.
         unsafe { CStr::from_ptr(start) }
     };
     sources.iter().map(|source| (text(source.name).to_str().unwrap_or_default(), text(source.ptx))).collect()
 }
 
-/// The code object that the compiler of this runtime hands out.
+/// The code object that `hiprtc` returns for every program.
 pub(crate) fn code() -> &'static [u8] {
-    // SAFETY: the generated file has the bytes between two labels of its own.
+    // SAFETY: the generated file computes the size from the labels around the bytes.
     blobs().map_or(&[], |blobs| unsafe { slice::from_raw_parts(blobs.code, blobs.code_size) })
 }

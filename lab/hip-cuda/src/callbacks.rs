@@ -1,7 +1,8 @@
 //! Host functions and callbacks in streams.
 //!
-//! CUDA refuses calls of CUDA on the thread that runs a host function; AMD's runtime lets them call HIP. So the function
-//! runs on a thread of this crate, and the driver's thread waits for its end.
+//! AMD's runtime lets host functions call HIP; CUDA refuses CUDA calls on the thread that runs a host
+//! function. So this crate runs the function on a thread of its own, and the driver's thread waits until it
+//! returns.
 
 use std::ffi::{c_uint, c_void};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +15,7 @@ use crate::errors::{self, Answer};
 use crate::state::api;
 use crate::stream_table::{enter_on, per_thread};
 
-/// What the program wants to be called.
+/// The program's function.
 #[derive(Clone, Copy, Debug)]
 enum Call {
     Function(unsafe extern "C" fn(*mut c_void)),
@@ -26,17 +27,18 @@ enum Call {
 struct Job {
     call: Call,
     data: *mut c_void,
-    /// True if it is made again and again, as part of a graph.
+    /// True if a graph makes the call, possibly several times.
     kept: bool,
 }
 
-// SAFETY: the data is the program's, which asked for a call on another thread.
+// SAFETY: this crate only passes the data to the program's function, and HIP calls such functions on another
+// thread.
 unsafe impl Send for Job {}
 
 impl Job {
     fn make(self) {
         match self.call {
-            // SAFETY: the program gave the function for this data.
+            // SAFETY: the program passed the function together with this data, for a call on another thread.
             Call::Function(function) => unsafe { function(self.data) },
             // SAFETY: as above.
             Call::Callback(callback, stream, status) => unsafe { callback(stream, status, self.data) },
@@ -44,14 +46,14 @@ impl Job {
     }
 }
 
-/// A thread that makes calls, one after the other.
+/// A thread that makes calls one after another.
 #[derive(Debug)]
 struct Helper {
     jobs: Sender<Job>,
     done: Receiver<()>,
 }
 
-/// Threads without a call to make.
+/// The threads that are idle.
 static IDLE: Mutex<Vec<Helper>> = Mutex::new(Vec::new());
 
 fn idle() -> std::sync::MutexGuard<'static, Vec<Helper>> {
@@ -75,11 +77,11 @@ impl Helper {
     }
 }
 
-/// Makes a call on a helper's thread and waits for its end.
+/// Makes a call on a helper thread and waits until it returns.
 fn run(job: Job) {
     let taken = idle().pop();
     let Some(helper) = taken.or_else(Helper::start) else {
-        // Without a thread the call is made here: CUDA then refuses what it calls.
+        // No thread can be started, so the call runs here, where CUDA refuses the calls that it makes.
         return job.make();
     };
     if helper.jobs.send(job).is_ok() && helper.done.recv().is_ok() {
@@ -88,17 +90,17 @@ fn run(job: Job) {
 }
 
 unsafe extern "C" fn function_comes(data: *mut c_void) {
-    // SAFETY: the data is the box that was given with this function. A graph gives it again.
+    // SAFETY: the data is the box that was passed with this function. The box of a graph is never freed.
     let job = unsafe { *data.cast::<Job>() };
     if !job.kept {
-        // SAFETY: the only call with this box.
+        // SAFETY: outside a graph the driver calls the function once, so nothing else uses the box.
         drop(unsafe { Box::from_raw(data.cast::<Job>()) });
     }
     run(job);
 }
 
 unsafe extern "C" fn callback_comes(_: hipStream_t, status: c_uint, data: *mut c_void) {
-    // SAFETY: the data is the box that was given with this callback, which comes once.
+    // SAFETY: the data is the box that was passed with this callback, and the driver calls it once.
     let mut job = unsafe { *Box::from_raw(data.cast::<Job>()) };
     if let Call::Callback(callback, stream, _) = job.call {
         let status = errors::result(status).err().unwrap_or(hipSuccess);
@@ -107,7 +109,8 @@ unsafe extern "C" fn callback_comes(_: hipStream_t, status: c_uint, data: *mut c
     run(job);
 }
 
-/// The data of a host function that a graph makes again and again. It is never freed: graphs share it with their copies.
+/// Makes the driver's function and data for a graph's host node. The data is never freed, because copies of
+/// the graph share it.
 pub(crate) fn of_graph(
     function: unsafe extern "C" fn(*mut c_void),
     data: *mut c_void,
@@ -122,7 +125,7 @@ fn launch(stream: hipStream_t, function: hipHostFn_t, data: *mut c_void) -> Answ
     let kept = captures::is_capturing(stream);
     let job = Box::into_raw(Box::new(Job { call: Call::Function(function), data, kept }));
     driver.host_function(stream, function_comes, job.cast()).inspect_err(|_| {
-        // SAFETY: the driver has not taken it.
+        // SAFETY: the driver refused the call, so nothing else uses the box.
         drop(unsafe { Box::from_raw(job) });
     })
 }
@@ -131,14 +134,14 @@ fn add(stream: hipStream_t, callback: hipStreamCallback_t, data: *mut c_void, fl
     let callback = callback.filter(|_| flags == 0).ok_or(hipErrorInvalidValue)?;
     let driver = enter_on(stream)?;
     if captures::is_capturing(stream) {
-        // As a host function of the graph: CUDA has no callbacks in graphs.
+        // CUDA has no callbacks in graphs, so the callback becomes a host function.
         let job = Job { call: Call::Callback(callback, stream, hipSuccess), data, kept: true };
         return driver.host_function(stream, function_comes, Box::into_raw(Box::new(job)).cast());
     }
     let job = Job { call: Call::Callback(callback, stream, hipSuccess), data, kept: false };
     let job = Box::into_raw(Box::new(job));
     driver.stream_callback(stream, callback_comes, job.cast(), 0).inspect_err(|_| {
-        // SAFETY: the driver has not taken it.
+        // SAFETY: the driver refused the call, so nothing else uses the box.
         drop(unsafe { Box::from_raw(job) });
     })
 }
@@ -166,7 +169,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     unsafe extern "C" fn count(data: *mut c_void) {
-        // SAFETY: the test passes a counter.
+        // SAFETY: the test passes a pointer to a counter that outlives the calls.
         unsafe { &*data.cast::<AtomicUsize>() }.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -175,7 +178,7 @@ mod tests {
         let counter = AtomicUsize::new(0);
         let (comes, data) = of_graph(count, (&raw const counter).cast_mut().cast());
         for _ in 0..3 {
-            // SAFETY: as the driver calls it.
+            // SAFETY: function and data belong together, as when the driver calls them.
             unsafe { comes(data) };
         }
         assert_eq!(counter.load(Ordering::Relaxed), 3);

@@ -1,4 +1,4 @@
-//! Stream capture. CUDA captures; what differs in AMD's rules is added here.
+//! Stream capture. CUDA captures; this module adds the rules in which AMD differs.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -15,9 +15,9 @@ use crate::graphs;
 use crate::state::{api, enter, get, put, required};
 use crate::stream_table::{enter_on, per_thread};
 
-/// Streams in which a capture began and has not ended, with the capture's mode.
+/// The streams in which a capture has begun and not yet ended, with the capture's mode.
 static ORIGINS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
-/// How many there are, so that calls beside no capture look at a number only.
+/// The number of entries in `ORIGINS`. Calls without any capture read only this number, without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -34,7 +34,7 @@ pub(crate) fn any() -> bool {
     COUNT.load(Ordering::Acquire) > 0
 }
 
-/// Forgets the capture of a stream that is destroyed.
+/// Forgets a stream's capture, because the capture ends or the stream is destroyed.
 pub(crate) fn forget(stream: hipStream_t) {
     if any() {
         let mut origins = origins();
@@ -44,7 +44,7 @@ pub(crate) fn forget(stream: hipStream_t) {
     }
 }
 
-/// Returns true if the stream takes part in a capture, or in one that became invalid.
+/// Returns true if the stream takes part in a capture, valid or invalidated.
 pub(crate) fn is_capturing(stream: hipStream_t) -> bool {
     any() && status(stream).is_ok_and(|status| status != hipStreamCaptureStatusNone.0)
 }
@@ -55,7 +55,7 @@ fn status(stream: hipStream_t) -> Answer<u32> {
     Ok(status)
 }
 
-/// Makes a call in the relaxed mode, in which captures do not concern it.
+/// Makes a call in relaxed mode, in which captures do not affect it.
 pub(crate) fn relaxed(driver: &Driver, call: impl FnOnce() -> Answer) -> Answer {
     let mut mode = hipStreamCaptureModeRelaxed.0;
     driver.capture_mode(&mut mode)?;
@@ -64,15 +64,15 @@ pub(crate) fn relaxed(driver: &Driver, call: impl FnOnce() -> Answer) -> Answer 
     result
 }
 
-/// Ends all captures as invalid, by a call that CUDA refuses beside them.
+/// Invalidates all captures, through a call that CUDA refuses during a capture.
 fn invalidate() {
     if let Ok(driver) = enter() {
         let _ = driver.context_synchronize();
     }
 }
 
-/// Refuses a synchronous call while any stream captures, which ends the captures (`CHECK_STREAM_CAPTURING` in AMD's
-/// hip_internal.hpp).
+/// Refuses a synchronous call while any stream captures, and invalidates the captures
+/// (`CHECK_STREAM_CAPTURING` in AMD's hip_internal.hpp).
 pub(crate) fn refuse_implicit() -> Answer {
     if !any() {
         return Ok(());
@@ -81,7 +81,7 @@ pub(crate) fn refuse_implicit() -> Answer {
     Err(hipErrorStreamCaptureImplicit)
 }
 
-/// Refuses a call that is unsafe beside a capture in the thread's mode (`CHECK_STREAM_CAPTURE_SUPPORTED`).
+/// Refuses a call that is unsafe during a capture in the thread's mode (`CHECK_STREAM_CAPTURE_SUPPORTED`).
 pub(crate) fn refuse_unsafe() -> Answer {
     if !any() || MODE.get() == hipStreamCaptureModeRelaxed.0 {
         return Ok(());
@@ -134,7 +134,7 @@ fn end(stream: hipStream_t, place: *mut hipGraph_t) -> Answer {
     result
 }
 
-/// What a program asks about a capture; each place may be null.
+/// Where a query about a capture writes its results. Each pointer may be null.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     status: *mut hipStreamCaptureStatus,

@@ -1,5 +1,5 @@
-//! Copies. Where an address lies, the table of memory and the driver know; the direction that a program gives is only
-//! checked, as AMD's runtime does.
+//! Copies. The table of memory and the driver determine where an address lies. The direction that a program
+//! passes is only checked, as in AMD's runtime.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,7 +13,7 @@ use crate::stream_table::{LEGACY, OWN, enter_on, per_thread};
 use crate::streams::now;
 use crate::{blobs, captures};
 
-/// Where an address lies; what nobody knows is the program's own.
+/// Returns where an address lies. Unknown memory is the program's own.
 pub(crate) fn place(address: *const c_void) -> Place {
     match memory::find(address).map(|memory| memory.kind) {
         Some(Kind::Device | Kind::Pooled | Kind::Opened | Kind::Variable) => Place::Device,
@@ -22,13 +22,13 @@ pub(crate) fn place(address: *const c_void) -> Place {
     }
 }
 
-/// From 6.3 on directions that HIP does not have are refused (`hipMemcpyAsync` in hip_memory.cpp).
+/// Refuses directions that HIP does not have, from 6.3 on (`hipMemcpyAsync` in hip_memory.cpp).
 pub(crate) fn check_kind(kind: hipMemcpyKind) -> Answer {
     let known = kind.0 <= hipMemcpyDefault.0 || kind == hipMemcpyDeviceToDeviceNoCU;
     if known || blobs::major() < 6 { Ok(()) } else { Err(hipErrorInvalidMemcpyDirection) }
 }
 
-/// A copy of bytes in a stream.
+/// Copies bytes in a stream.
 pub(crate) fn copy(
     to: *mut c_void,
     from: *const c_void,
@@ -50,10 +50,10 @@ pub(crate) fn copy(
         return Err(hipErrorInvalidValue);
     }
     if place(to) == Place::Host && place(from) == Place::Host && !captures::is_capturing(stream) {
-        // AMD's runtime waits and copies itself (`ihipMemcpy`).
+        // AMD's runtime waits for the stream, then copies on the CPU (`ihipMemcpy`).
         driver.stream_synchronize(stream)?;
-        // SAFETY: the program vouches for so many bytes on both sides, and memory of the table has them. The ranges may
-        // overlap.
+        // SAFETY: `check` has compared the size with known memory, and HIP makes the program answer for its
+        // own memory. The ranges may overlap.
         unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
         return Ok(());
     }
@@ -82,13 +82,16 @@ fn copy_now(
     now(stream, || copy(to, from, bytes, kind, stream))
 }
 
-/// One side of a copy of rows: address, distance of the first byte from it, bytes from row to row, rows from slice to slice.
+/// One side of a copy of rows.
 #[derive(Clone, Copy, Debug)]
 struct Rows {
-    /// By it AMD's runtime finds the memory.
+    /// The address by which AMD's runtime looks up the memory.
     base: *const c_void,
+    /// The distance from there to the first byte.
     offset: usize,
+    /// The distance between rows, in bytes.
     pitch: usize,
+    /// The distance between slices, in rows.
     rows: usize,
 }
 
@@ -103,11 +106,11 @@ impl Rows {
     }
 
     fn side(&self) -> Side {
-        Side::of(self.base.addr() + self.offset, place(self.base), self.pitch, self.rows)
+        Side::of(self.base.addr().wrapping_add(self.offset), place(self.base), self.pitch, self.rows)
     }
 }
 
-/// A copy of rows, as the driver takes it.
+/// Checks a copy of rows and describes it for the driver.
 fn described(to: Rows, from: Rows, extent: [usize; 3]) -> Answer<Copy3D> {
     to.check(extent)?;
     from.check(extent)?;
@@ -149,7 +152,7 @@ impl Plane {
     }
 }
 
-/// One plane as `hip_Memcpy2D` describes it; arrays are not supported.
+/// Copies one plane as `hip_Memcpy2D` describes it. Arrays are not supported.
 fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
     let copy = get(copy)?;
     enter_on(stream)?;
@@ -168,7 +171,7 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
             Some(MemoryKind::Array) => return Err(hipErrorNotSupported),
             Some(MemoryKind::Unregistered) | None => return Err(hipErrorInvalidValue),
         };
-        // A pitch of 0 means that row follows row.
+        // A pitch of 0 means that there are no gaps between rows.
         let pitch = if pitch == 0 { copy.width_in_bytes } else { pitch };
         if base.is_null() || pitch < copy.width_in_bytes {
             return Err(hipErrorInvalidValue);
@@ -196,7 +199,8 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
     copy_rows(to, from, [copy.width_in_bytes, copy.height, 1], stream)
 }
 
-/// A copy of three dimensions, checked as `ihipMemcpy3D_validate` does; none if there is nothing to copy.
+/// Checks a 3D copy like `ihipMemcpy3D_validate`, and describes it for the driver. `None` if it copies
+/// nothing.
 pub(crate) fn slices(params: *const hipMemcpy3DParms) -> Answer<Option<Copy3D>> {
     let params = get(params)?;
     if !params.src_array.is_null() || !params.dst_array.is_null() {
@@ -247,7 +251,7 @@ fn copy_peer(
     if to.is_null() || from.is_null() {
         return Err(hipErrorInvalidValue);
     }
-    // The addresses say where they lie, as for any other copy.
+    // The driver determines the devices from the addresses, as for any other copy.
     copy(to, from, bytes, hipMemcpyDefault, stream)
 }
 
@@ -287,7 +291,7 @@ api! {
     [pfn] fn hipMemcpyWithStream(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind,
         stream: hipStream_t) {
         copy_async(to, from, bytes, kind, stream)?;
-        // Within a device it is asynchronous (`hipMemcpyWithStream` in hip_memory.cpp).
+        // A copy within a device is asynchronous (`hipMemcpyWithStream` in hip_memory.cpp).
         let within = place(to) == Place::Device && place(from) == Place::Device;
         if within || captures::is_capturing(stream) {
             return Ok(());

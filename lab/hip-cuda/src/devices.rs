@@ -1,4 +1,4 @@
-//! Devices: how many there are, what programs are told of them, and access between them.
+//! Devices: their number, their properties, and peer access.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::sync::OnceLock;
@@ -15,25 +15,25 @@ use crate::state::{self, api, check_device, enter, put, required, started};
 pub(crate) const MULTIPROCESSORS: c_int = 16;
 const MAX_SHARED_OPTIN: c_int = 97;
 
-/// Bytes of local memory that a block of AMD's gfx90a may have. Devices with more do not give more: programs written for
-/// AMD find the limit that they know.
+/// The limit of shared memory in a block of AMD's gfx90a, in bytes. Devices with more report this limit too,
+/// because programs for AMD expect it.
 const SHARED: c_int = 64 << 10;
 
-/// The most bytes of shared memory of a block.
+/// Returns the maximum shared memory of a block, in bytes.
 pub(crate) fn shared_memory(device: c_int) -> Answer<c_int> {
     let mut most = 0;
     started()?.driver.device_attribute(&mut most, MAX_SHARED_OPTIN, device)?;
     Ok(most.min(SHARED))
 }
 
-/// The architecture that programs are told, so that they bring code for AMD, whose sizes of arguments the library in
-/// front reads: `HIP_CUDA_ARCH`, or `gfx90a`.
+/// The architecture that the library reports: `HIP_CUDA_ARCH`, or `gfx90a`. Programs then load code for AMD,
+/// from which the library in front reads the sizes of arguments.
 fn architecture() -> &'static str {
     static NAME: OnceLock<String> = OnceLock::new();
     NAME.get_or_init(|| std::env::var("HIP_CUDA_ARCH").unwrap_or_else(|_| "gfx90a".to_owned()))
 }
 
-/// HIP's attributes (`hipDeviceAttribute_t`, the same in 5.2, 6.4 and 7.2) and CUDA's of the same meaning.
+/// HIP's attributes (`hipDeviceAttribute_t`, the same in 5.2, 6.4 and 7.2) and their CUDA equivalents.
 const ATTRIBUTES: &[(u32, c_int)] = &[
     (0, 32),  // ECC
     (2, 40),  // asynchronous engines
@@ -79,7 +79,7 @@ const ATTRIBUTES: &[(u32, c_int)] = &[
 ];
 /// `hipDeviceAttributeMaxSharedMemoryPerBlock`.
 const SHARED_PER_BLOCK: u32 = 74;
-/// `hipDeviceAttributeCanUseStreamWaitValue`: every device that runs this can.
+/// `hipDeviceAttributeCanUseStreamWaitValue`: true for every supported device.
 const CAN_WAIT: u32 = 10_013;
 
 fn attribute(which: u32, device: c_int) -> Answer<c_int> {
@@ -95,8 +95,8 @@ fn attribute(which: u32, device: c_int) -> Answer<c_int> {
     }
 }
 
-/// Fields of `hipDeviceProp_t` that are one number: the attribute, and the offsets in the structure of 5.x and in that of
-/// 6.0 and later.
+/// The numeric fields of `hipDeviceProp_t`: the attribute, the offset in 5.x, and the offset in 6.0 and
+/// later.
 const NUMBERS: &[(u32, usize, usize)] = &[
     (71, 272, 304),
     (87, 276, 308),
@@ -135,7 +135,7 @@ const NUMBERS: &[(u32, usize, usize)] = &[
 const WIDE_NUMBERS: &[(u32, usize, usize)] =
     &[(SHARED_PER_BLOCK, 264, 296), (83, 320, 352), (10_002, 376, 1416)];
 
-/// Fills the structure of a release; `newer` is that of 6.0 and later.
+/// Fills a release's property structure; `newer` selects that of 6.0 and later.
 fn properties(bytes: &mut [u8], device: c_int, newer: bool) -> Answer {
     let driver = &check_device(device)?.driver;
     let at = |older: usize, later: usize| if newer { later } else { older };
@@ -168,7 +168,7 @@ fn older(place: *mut hipDeviceProp_tR0000, device: c_int) -> Answer {
     put(place.cast(), bytes)
 }
 
-/// Writes a text into the room that a program gives, cut where it ends.
+/// Writes a text into a program's buffer, and cuts it to the buffer's length.
 fn put_text(
     place: *mut c_char,
     length: c_int,
@@ -218,7 +218,7 @@ api! {
     }
     [pfn] fn hipSetDevice(device: c_int) { state::set_device(device) }
     [pfn] fn hipSetDeviceFlags(flags: c_uint) {
-        // How to wait (0, 1, 2, 4), and two that have no effect: CUDA's context is the one that the driver made.
+        // How to wait (0, 1, 2 or 4), and two further flags. None has an effect on CUDA's primary context.
         if flags & !0x1F != 0 || !matches!(flags & 7, 0 | 1 | 2 | 4) {
             return Err(hipErrorInvalidValue);
         }
@@ -321,7 +321,8 @@ mod tests {
             }
         }
         let mut all: Vec<u32> = ATTRIBUTES.iter().map(|(hip, _)| *hip).collect();
+        all.sort_unstable();
         all.dedup();
-        assert_eq!(all.len(), ATTRIBUTES.len(), "each stands there once");
+        assert_eq!(all.len(), ATTRIBUTES.len(), "each is listed once");
     }
 }

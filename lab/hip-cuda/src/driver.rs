@@ -1,9 +1,9 @@
 //! The functions of the CUDA driver, and their types.
 //!
-//! Sources: NVIDIA's CUDA Driver API reference (docs.nvidia.com/cuda/cuda-driver-api), whose names, argument orders and
-//! enumeration values stand here. The symbols are those that the driver's library exports since CUDA 11.4; later
-//! drivers keep them. HIP's handles and CUDA's are pointers of the same size, and the handles of this crate are
-//! CUDA's, so that the table uses HIP's handle types.
+//! Source of names, argument orders and enumeration values: NVIDIA's CUDA Driver API reference
+//! (docs.nvidia.com/cuda/cuda-driver-api). The driver's library exports these symbols since CUDA 11.4, and
+//! later drivers keep them. The table uses HIP's handle types: this crate passes CUDA's handles to programs
+//! as HIP's, because both are pointers of the same size.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::errors;
 /// `CUdeviceptr`: an address in the space that host and devices share.
 pub(crate) type DevicePointer = usize;
 
-/// A pointer that only the driver follows, as `CUcontext` or `CUfunction`.
+/// A pointer that only the driver dereferences, such as a `CUcontext` or a `CUfunction`.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Opaque(pub(crate) usize);
@@ -33,7 +33,7 @@ impl Opaque {
 pub(crate) struct Copy3D {
     pub(crate) src: Side,
     pub(crate) dst: Side,
-    /// Bytes of a row, rows, slices.
+    /// The bytes of a row, the number of rows, the number of slices.
     pub(crate) extent: [usize; 3],
 }
 
@@ -41,20 +41,20 @@ pub(crate) struct Copy3D {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
-    /// First byte of a row, first row, first slice, level of detail.
+    /// The first byte in a row, the first row, the first slice, the level of detail.
     pub(crate) at: [usize; 4],
     pub(crate) memory_type: c_uint,
     pub(crate) host: usize,
     pub(crate) device: DevicePointer,
     pub(crate) array: usize,
     pub(crate) reserved: usize,
-    /// Bytes from row to row.
+    /// The distance between rows, in bytes.
     pub(crate) pitch: usize,
-    /// Rows from slice to slice.
+    /// The distance between slices, in rows.
     pub(crate) height: usize,
 }
 
-/// `CU_MEMORYTYPE_HOST`, `-DEVICE` and `-UNIFIED`: the last lets the driver find out.
+/// `CU_MEMORYTYPE_HOST`, `-DEVICE` and `-UNIFIED`. With the last one the driver determines the type.
 const HOST: c_uint = 1;
 const DEVICE: c_uint = 2;
 const UNIFIED: c_uint = 4;
@@ -98,7 +98,7 @@ pub(crate) struct PoolProperties {
     /// `CU_MEM_ALLOCATION_TYPE_PINNED` is 1.
     pub(crate) allocation: c_int,
     pub(crate) handles: c_int,
-    /// `CU_MEM_LOCATION_TYPE_DEVICE` is 1; then the device.
+    /// The type (`CU_MEM_LOCATION_TYPE_DEVICE` is 1) and the device.
     pub(crate) location: [c_int; 2],
     pub(crate) reserved: [u64; 9],
 }
@@ -116,15 +116,15 @@ const _: () = {
     assert!(size_of::<PoolProperties>() == 88);
 };
 
-/// The result of a function that the driver does not have: `CUDA_ERROR_NOT_SUPPORTED`.
+/// Stands in for functions that the driver lacks. Returns `CUDA_ERROR_NOT_SUPPORTED`.
 extern "C" fn missing() -> c_uint {
     801
 }
 
-/// Declares the table, how it is filled, and a method for each function.
+/// Declares the table of functions, the function that fills it, and a method for each entry.
 macro_rules! functions {
     ($($symbol:literal $name:ident($($argument:ident: $type:ty),*);)*) => {
-        /// The driver's functions. Each method returns CUDA's code as the code that HIP has for it.
+        /// The driver's functions. Each method translates CUDA's error code to HIP's.
         #[derive(Debug)]
         pub(crate) struct Driver {
             $($name: unsafe extern "C" fn($($argument: $type),*) -> c_uint,)*
@@ -136,8 +136,9 @@ macro_rules! functions {
                     $name: {
                         let found = symbol(library, $symbol);
                         let found = if found.is_null() { missing as *mut c_void } else { found };
-                        // SAFETY: the type is the prototype in NVIDIA's reference of the function of this name. `missing`
-                        // reads no argument, and the C calling convention lets a function ignore its arguments.
+                        // SAFETY: the type is the prototype of this function in NVIDIA's reference. `missing`
+                        // reads no argument, and the C calling convention lets a function ignore its
+                        // arguments.
                         unsafe {
                             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_uint>(found)
                         }
@@ -148,9 +149,10 @@ macro_rules! functions {
             $(
                 #[allow(clippy::too_many_arguments, reason = "the functions are the driver's")]
                 pub(crate) fn $name(&self, $($argument: $type),*) -> Result<(), hipError_t> {
-                    // SAFETY: handles come from the driver and were looked up in the tables of live ones; pointers are
-                    // places of this crate that outlive the call, or the program's, of which HIP demands the same as
-                    // CUDA.
+                    // SAFETY: the callers look handles of streams, events, graphs and pools up in the tables
+                    // of live ones. Handles of graph nodes are the program's: HIP requires valid ones, as
+                    // CUDA does. Pointers refer to variables of this crate that outlive the call, or come
+                    // from the program, and HIP requires the same of them as CUDA.
                     errors::result(unsafe { (self.$name)($($argument),*) })
                 }
             )*
@@ -306,7 +308,7 @@ functions! {
 
 fn symbol(library: *mut c_void, name: &str) -> *mut c_void {
     CString::new(name).map_or(ptr::null_mut(), |name| {
-        // SAFETY: the library was opened and is never closed; the name ends with a zero.
+        // SAFETY: the library is open and is never closed, and the name ends with a zero.
         unsafe { libc::dlsym(library, name.as_ptr()) }
     })
 }
@@ -315,11 +317,12 @@ impl Driver {
     /// Loads the driver: the file that `HIP_CUDA_DRIVER` names, or `libcuda.so.1`.
     ///
     /// # Errors
-    /// `hipErrorNoDevice` if there is no such library; a line on stderr says which.
+    /// `hipErrorNoDevice` if the library cannot be loaded; a line on stderr names it.
     pub(crate) fn load() -> Result<Driver, hipError_t> {
         let name = std::env::var("HIP_CUDA_DRIVER").unwrap_or_else(|_| "libcuda.so.1".to_owned());
         let path = CString::new(name.as_str()).map_err(|_| hipErrorNoDevice)?;
-        // SAFETY: the driver's own initializers run, as in every user of CUDA.
+        // SAFETY: the path ends with a zero. Loading runs only the driver's initializers, as in every user of
+        // CUDA.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
         if library.is_null() {
             eprintln!(
@@ -336,12 +339,13 @@ impl Driver {
 pub(crate) enum Place {
     Host,
     Device,
-    /// The driver moves it.
+    /// The driver migrates it between host and device.
     Managed,
 }
 
 impl Side {
-    /// Memory at an address, with a distance in bytes from row to row and in rows from slice to slice.
+    /// Memory at an address. `pitch` is the distance between rows in bytes, `height` that between slices in
+    /// rows.
     pub(crate) fn of(address: usize, place: Place, pitch: usize, height: usize) -> Side {
         let (memory_type, host, device) = match place {
             Place::Host => (HOST, address, 0),
@@ -352,7 +356,7 @@ impl Side {
     }
 }
 
-/// A grid or block as the driver's arrays have it.
+/// Converts the size of a grid or a block to the driver's array.
 pub(crate) fn sizes(of: dim3) -> [c_uint; 3] {
     [of.x, of.y, of.z]
 }

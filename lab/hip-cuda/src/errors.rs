@@ -1,27 +1,28 @@
-//! Error codes: what the CUDA driver says, as the code that AMD's runtime has for the same mistake.
+//! Translates the CUDA driver's error codes to those of AMD's runtime.
 //!
-//! The numbers of most codes are the same in both interfaces, because HIP took them from CUDA (`hipError_t` in AMD's
-//! hip_runtime_api.h, `CUresult` in NVIDIA's driver API reference). The others are mapped here. Where AMD answers a
-//! mistake with another code than CUDA, the function of the call says so.
+//! Most codes have the same number in both interfaces, because HIP took them from CUDA (`hipError_t` in AMD's
+//! hip_runtime_api.h, `CUresult` in NVIDIA's driver API reference). This module maps the others. Where a
+//! single function of AMD's returns another code than CUDA's, that function maps it.
 
 use std::ffi::c_uint;
 
 use hip_sys::types::*;
 
-/// What a function of this crate returns before it becomes a code.
+/// The result of this crate's functions, before it becomes a code.
 pub(crate) type Answer<T = ()> = Result<T, hipError_t>;
 
-/// The code of HIP for one of CUDA.
+/// Translates one of CUDA's codes to HIP's.
 pub(crate) fn result(code: c_uint) -> Answer {
     match code {
         0 => Ok(()),
-        // Illegal instruction, misaligned address, invalid address space, invalid program counter, stack error: a kernel failed.
+        // A kernel failed: stack error, illegal instruction, misaligned address, invalid address space or
+        // program counter.
         714..=718 => Err(hipErrorLaunchFailure),
-        // Not permitted: HIP has one code for what cannot be done.
+        // Not permitted: HIP has one code for this and for "not supported".
         800 => Err(hipErrorNotSupported),
-        // PTX that the driver's compiler does not take.
+        // The driver's compiler rejects the PTX.
         218 | 220 | 221 | 222 | 223 => Err(hipErrorInvalidImage),
-        // The same number means something else in HIP.
+        // These numbers mean something else in HIP.
         703 | 706 | 707 | 711 => Err(hipErrorUnknown),
         code => {
             let same = hipError_t(code);
@@ -30,7 +31,7 @@ pub(crate) fn result(code: c_uint) -> Answer {
     }
 }
 
-/// Replaces one code by another.
+/// Replaces one code with another.
 pub(crate) fn instead(result: Answer, code: hipError_t, other: hipError_t) -> Answer {
     result.map_err(|error| if error == code { other } else { error })
 }

@@ -1,4 +1,4 @@
-//! Events. The flags about fences and scopes (bits 29 to 31) mean nothing to CUDA, whose events order memory as well.
+//! Events. CUDA has no flags for fences and scopes (bits 29 to 31): its events always order memory.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
@@ -11,18 +11,18 @@ use crate::state::{self, api, enter, put, required, started};
 use crate::stream_table::{enter_on, per_thread};
 use crate::{blobs, captures, stream_table};
 
-/// What the table knows of an event.
+/// An event's entry in the table.
 #[derive(Clone, Copy, Debug)]
 struct Event {
     device: c_int,
     flags: c_uint,
-    /// True once it was recorded. Until then AMD's runtime takes it for complete, and it has no time.
+    /// True once it has been recorded. Until then AMD's runtime treats it as complete, and it has no time.
     recorded: bool,
 }
 
 static EVENTS: RwLock<Option<HashMap<usize, Event>>> = RwLock::new(None);
 
-/// Flags that all releases know; the rest is refused.
+/// The flags that all releases accept. Others are refused.
 const KNOWN: c_uint = 7 | 0xE000_0000;
 
 fn find(event: hipEvent_t) -> Answer<Event> {
@@ -30,7 +30,7 @@ fn find(event: hipEvent_t) -> Answer<Event> {
     events.as_ref().and_then(|events| events.get(&event.as_raw()).copied()).ok_or(hipErrorInvalidHandle)
 }
 
-/// Refuses what is no event.
+/// Refuses a handle that is not an event's.
 pub(crate) fn check(event: hipEvent_t) -> Answer {
     find(event).map(drop)
 }
@@ -47,7 +47,7 @@ fn keep(event: hipEvent_t, flags: c_uint, recorded: bool) {
     events.get_or_insert_default().insert(event.as_raw(), Event { device: state::device(), flags, recorded });
 }
 
-/// Keeps an event of another process.
+/// Adds another process's event to the table.
 pub(crate) fn opened(event: hipEvent_t) {
     keep(event, hipEventInterprocess | hipEventDisableTiming, true);
 }
@@ -67,7 +67,7 @@ fn create(place: *mut hipEvent_t, flags: c_uint) -> Answer {
     put(place, made)
 }
 
-/// Notes that a graph will record the event.
+/// Marks an event as recorded, because a graph will record it.
 pub(crate) fn recorded_by_graph(event: hipEvent_t) {
     change(event, |event| event.recorded = true);
 }
@@ -75,7 +75,8 @@ pub(crate) fn recorded_by_graph(event: hipEvent_t) {
 /// Records an event in a stream.
 ///
 /// # Errors
-/// `hipErrorInvalidHandle` for what is no event, or one of another device than the stream.
+/// `hipErrorInvalidHandle` if there is no such event, or if the event and the stream belong to different
+/// devices.
 pub(crate) fn record(event: hipEvent_t, stream: hipStream_t) -> Answer {
     let found = find(event)?;
     let device = stream_table::device_of(stream)?;
@@ -105,7 +106,7 @@ api! {
     [pfn] fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) {
         match flags {
             0 => record(event, stream),
-            // External: a node of its own in a captured graph.
+            // External: in a capture the record becomes a node.
             1 => {
                 check(event)?;
                 enter_on(stream)?.event_record_flags(event, stream, 1)
@@ -116,7 +117,7 @@ api! {
     [pfn] fn hipEventQuery(event: hipEvent_t) {
         find(event)?;
         let driver = enter()?;
-        // Before 7 queries are permitted beside captures; CUDA permits them in the relaxed mode only.
+        // Before 7 AMD permits queries during captures; CUDA permits them only in relaxed mode.
         if blobs::major() < 7 && captures::any() {
             return captures::relaxed(driver, || driver.event_query(event));
         }

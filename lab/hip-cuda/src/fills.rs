@@ -1,4 +1,4 @@
-//! Fills. A fill without a stream is one in the default stream, and is waited for.
+//! Fills. A fill without a stream runs in the default stream, and the call waits for it.
 
 use std::ffi::{c_int, c_uchar, c_uint, c_ushort, c_void};
 
@@ -10,7 +10,7 @@ use crate::stream_table::{LEGACY, OWN, enter_on, per_thread};
 use crate::streams::now;
 use crate::{blobs, memory};
 
-/// What is written over and over.
+/// The value that a fill repeats.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Byte(u8),
@@ -28,8 +28,8 @@ impl Value {
     }
 }
 
-/// `ihipMemset_validate` in hip_memory.cpp: memory that the runtime knows, with enough bytes. Before 6.3 the whole of it
-/// counts, wherever the address is.
+/// Refuses unknown memory, and known memory with too few bytes (`ihipMemset_validate` in hip_memory.cpp).
+/// Before 6.3 the whole size counts, wherever in the memory the address is.
 fn check(address: *const c_void, bytes: usize) -> Answer {
     let memory = memory::find(address).ok_or(hipErrorInvalidValue)?;
     let room = if blobs::major() < 6 { memory.size } else { memory.left(address.addr()) };
@@ -74,12 +74,13 @@ fn fill_rows(
     }
 }
 
-/// Slices lie one after the other, with `ysize` rows each.
+/// Fills slices of `ysize` rows each, which lie one after the other.
 fn fill_slices(to: hipPitchedPtr, value: c_int, extent: hipExtent, stream: hipStream_t) -> Answer {
     if extent.count() == 0 {
         return enter_on(stream).map(drop);
     }
     let slice = to.pitch.checked_mul(to.ysize).ok_or(hipErrorInvalidValue)?;
+    slice.checked_mul(extent.depth).ok_or(hipErrorInvalidValue)?;
     let all = extent.width.checked_mul(extent.height).and_then(|bytes| bytes.checked_mul(extent.depth));
     check(to.ptr, all.ok_or(hipErrorInvalidValue)?)?;
     (0..extent.depth).try_for_each(|z| {
@@ -88,7 +89,7 @@ fn fill_slices(to: hipPitchedPtr, value: c_int, extent: hipExtent, stream: hipSt
     })
 }
 
-/// As C's memset.
+/// Converts the value to a byte, as C's memset does.
 fn byte(value: c_int) -> Value {
     Value::Byte(value as u8)
 }

@@ -1,4 +1,4 @@
-//! Graphs: a table of those that live, and the calls that make, change and launch them.
+//! Graphs: a table of the live ones, and the calls that create, change and launch them.
 
 use std::collections::HashSet;
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
@@ -13,11 +13,11 @@ use crate::errors::Answer;
 use crate::state::{api, enter, put, required, started};
 use crate::stream_table::{enter_on, per_thread};
 
-/// The handles of templates and of executable graphs.
+/// The handles of live graphs and executable graphs.
 #[derive(Debug, Default)]
 struct Live {
     graphs: HashSet<usize>,
-    /// Those that belong to a node: they end with their owner.
+    /// The graphs inside child nodes. The program cannot destroy them.
     children: HashSet<usize>,
     execs: HashSet<usize>,
 }
@@ -29,41 +29,42 @@ fn with<T>(look: impl FnOnce(&mut Live) -> T) -> T {
     look(live.get_or_insert_default())
 }
 
-/// Adds a template to the table.
+/// Adds a graph to the table.
 pub(crate) fn keep(graph: hipGraph_t) {
     with(|live| live.graphs.insert(graph.as_raw()));
 }
 
-/// Refuses what is no template.
+/// Refuses a handle that is not a graph's.
 pub(crate) fn check(graph: hipGraph_t) -> Answer {
     let found = with(|live| live.graphs.contains(&graph.as_raw()) || live.children.contains(&graph.as_raw()));
     if found { Ok(()) } else { Err(hipErrorInvalidValue) }
 }
 
-/// Refuses what is no executable graph.
+/// Refuses a handle that is not an executable graph's.
 pub(crate) fn check_exec(exec: hipGraphExec_t) -> Answer {
     if with(|live| live.execs.contains(&exec.as_raw())) { Ok(()) } else { Err(hipErrorInvalidValue) }
 }
 
-/// The driver, for a call about a template.
+/// Checks a graph and returns the driver.
 pub(crate) fn of(graph: hipGraph_t) -> Answer<&'static Driver> {
     check(graph)?;
     enter()
 }
 
-/// The driver, for a call about an executable graph and a node.
+/// Checks an executable graph and that the node is not null, and returns the driver.
 pub(crate) fn of_exec(exec: hipGraphExec_t, node: hipGraphNode_t) -> Answer<&'static Driver> {
     check_exec(exec)?;
     required(node.0)?;
     enter()
 }
 
-/// The context of the calling thread's device, which nodes of copies and fills name.
+/// Returns the context of the calling thread's device, for nodes that copy or fill.
 pub(crate) fn context() -> Answer<Opaque> {
     started()?.context(crate::state::device())
 }
 
-/// `hipGraphInstantiateFlagAutoFreeOnLaunch`, which CUDA has under the same number. AMD's runtime ignores the others.
+/// `hipGraphInstantiateFlagAutoFreeOnLaunch`, the same number as in CUDA. AMD's runtime ignores the other
+/// flags.
 const AUTO_FREE: u64 = 1;
 
 fn instantiate(place: *mut hipGraphExec_t, graph: hipGraph_t, flags: u64) -> Answer {
@@ -80,12 +81,12 @@ fn launch(exec: hipGraphExec_t, stream: hipStream_t) -> Answer {
     enter_on(stream)?.graph_launch(exec, stream)
 }
 
-/// Kinds of nodes have CUDA's numbers from 6.0 on, and one more before.
+/// Converts the type of a node. HIP has CUDA's numbers from 6.0 on; before, its numbers are greater by one.
 fn kind(cuda: u32) -> hipGraphNodeType {
     hipGraphNodeType(if blobs::major() < 6 { cuda + 1 } else { cuda })
 }
 
-/// Lists nodes as HIP and CUDA do alike: without a list only their number.
+/// Lists nodes, or only counts them if the list is null. HIP and CUDA agree here.
 fn nodes(
     list: *mut hipGraphNode_t,
     count: *mut usize,
@@ -202,7 +203,7 @@ api! {
         let (mut at, mut why) = (hipGraphNode_t::NULL, 0);
         let updated = driver.graph_update(exec, graph, &mut at, &mut why);
         put(node, at)?;
-        // The reasons have CUDA's numbers.
+        // The reasons have the same numbers as CUDA's.
         put(result, hipGraphExecUpdateResult(why))?;
         updated
     }
@@ -212,10 +213,10 @@ api! {
     }
 }
 
-/// The dependencies of a new node.
+/// Checks the list of a new node's dependencies.
 ///
 /// # Errors
-/// `hipErrorInvalidValue` for null with a count.
+/// `hipErrorInvalidValue` if the list is null although the count is not 0.
 pub(crate) fn dependencies(list: *const hipGraphNode_t, count: usize) -> Answer<*const hipGraphNode_t> {
     if count == 0 {
         return Ok(ptr::null());
@@ -224,5 +225,5 @@ pub(crate) fn dependencies(list: *const hipGraphNode_t, count: usize) -> Answer<
     Ok(list)
 }
 
-/// The kinds of pointers in the lists above are opaque.
+/// The driver reads and writes lists of HIP's node handles as lists of its own pointers.
 const _: () = assert!(size_of::<hipGraphNode_t>() == size_of::<*mut c_void>());

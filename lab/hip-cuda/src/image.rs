@@ -1,6 +1,6 @@
-//! Kernels and variables by name. Whatever code object a program has, the kernels that run are those of the PTX that is
-//! linked beside this crate: one text for each source file, so that a name that several files use stays with its file.
-//! A module of CUDA is loaded when its first kernel or variable is asked for.
+//! Kernels and variables by name. Whatever code object a program has, this library runs the kernels of the
+//! PTX that is linked into it. There is one PTX text for each source file, because several files may use the
+//! same name. A text is loaded as a CUDA module when a program first uses one of its kernels or variables.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_int, c_void};
@@ -14,17 +14,17 @@ use crate::memory::{self, Kind};
 use crate::state::started;
 use crate::{blobs, captures};
 
-/// Where names stand.
+/// Which text defines a name.
 #[derive(Debug, Default)]
 struct Index {
     texts: Vec<&'static CStr>,
-    /// The text that has a kernel; the first one counts, because a shared header is in many.
+    /// The first text that defines a kernel: many texts include the same header.
     kernels: HashMap<String, usize>,
-    /// The texts that have a variable, each with the variable's bytes.
+    /// The texts that define a variable, each with the variable's size in bytes.
     variables: HashMap<String, Vec<(usize, usize)>>,
 }
 
-/// The name and the bytes of a variable that a line of PTX declares, such as
+/// Returns the name and the size in bytes of the variable that a line of PTX declares, such as
 /// `.visible .global .align 8 .b8 table[4096];`.
 fn variable(line: &str) -> Option<(&str, usize)> {
     let rest = line.strip_prefix(".visible .global ").or_else(|| line.strip_prefix(".visible .const "))?;
@@ -63,7 +63,7 @@ fn index() -> &'static Index {
     INDEX.get_or_init(|| Index::of(blobs::sources()))
 }
 
-/// The modules of CUDA behind one module or program of HIP, by device and text.
+/// The CUDA modules behind one HIP module or program, by device and text.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
     parts: Mutex<HashMap<(c_int, usize), Opaque>>,
@@ -76,7 +76,7 @@ impl Image {
             return Ok(part);
         }
         let driver = started()?.enter(device)?;
-        // Loading is no part of what a program does beside a capture.
+        // The program did not ask to load a module, so loading must not disturb a capture.
         let mut module = Opaque::NULL;
         captures::relaxed(driver, || {
             driver.module_load(&mut module, index().texts[text].as_ptr().cast::<c_void>())
@@ -85,10 +85,10 @@ impl Image {
         Ok(module)
     }
 
-    /// The kernel of this name on a device.
+    /// Returns the kernel of this name on a device.
     ///
     /// # Errors
-    /// `hipErrorNotFound` if no source file has it.
+    /// `hipErrorNotFound` if no source file defines it.
     pub(crate) fn kernel(&self, device: c_int, name: &str) -> Answer<Opaque> {
         let text = *index().kernels.get(name).ok_or(hipErrorNotFound)?;
         let part = self.part(device, text)?;
@@ -98,10 +98,11 @@ impl Image {
         Ok(function)
     }
 
-    /// The address and the bytes of a variable on a device; `size` tells apart those of several files.
+    /// Returns a variable's address and size on a device. `size` selects one if several files define the
+    /// name.
     ///
     /// # Errors
-    /// `hipErrorNotFound` if no source file has it.
+    /// `hipErrorNotFound` if no source file defines it.
     pub(crate) fn variable(
         &self,
         device: c_int,
@@ -119,12 +120,12 @@ impl Image {
         Ok((place, bytes))
     }
 
-    /// Gives everything back.
+    /// Unloads all modules.
     pub(crate) fn unload(&self) -> Answer {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         parts.drain().try_for_each(|((device, text), module)| {
             let driver = started()?.enter(device)?;
-            // Its variables' memory is no longer the runtime's.
+            // The module's variables end with it.
             index().variables.iter().filter(|(_, found)| found.iter().any(|&(at, _)| at == text)).for_each(
                 |(name, _)| {
                     let (mut place, mut bytes) = (0, 0);

@@ -13,7 +13,7 @@ use crate::state::{api, enter, get, put, required, started};
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY: c_uint = 1;
 
-/// `hipIpcMemLazyEnablePeerAccess`: 5.2's headers have 0 for it, later ones 1.
+/// Returns `hipIpcMemLazyEnablePeerAccess`, which is 0 in the headers of 5.2 and 1 in later ones.
 fn lazy() -> c_uint {
     u32::from(blobs::major() >= 6)
 }

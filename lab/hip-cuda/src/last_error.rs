@@ -1,4 +1,4 @@
-//! The calls about errors: their names, and the last one of the calling thread.
+//! The calls about errors: their names, and the calling thread's last error.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
@@ -8,7 +8,7 @@ use hip_sys::types::*;
 
 use crate::state::{self, api};
 
-/// Names with their terminating zero, as `hipGetErrorName` returns them.
+/// Returns a code's name as a C string, as `hipGetErrorName` does.
 fn name(code: hipError_t) -> &'static CStr {
     static NAMES: OnceLock<HashMap<u32, CString>> = OnceLock::new();
     let names = NAMES.get_or_init(|| {
@@ -18,12 +18,12 @@ fn name(code: hipError_t) -> &'static CStr {
     names.get(&code.0).map_or(c"hipErrorUnknown", CString::as_c_str)
 }
 
-/// Behind the greatest code.
+/// One more than the greatest code.
 const LAST: u32 = hipErrorRuntimeOther.0 + 1;
 
 api! {
     [value] fn hipGetErrorName(code: hipError_t) -> *const c_char { name(code).as_ptr() }
-    // The sentences of AMD's runtime are not repeated here: the name says as much.
+    // The name stands in for AMD's descriptions: it says as much.
     [value] fn hipGetErrorString(code: hipError_t) -> *const c_char { name(code).as_ptr() }
     [value] fn hipGetLastError() -> hipError_t { state::take_last() }
     [value] fn hipPeekAtLastError() -> hipError_t { state::last() }

@@ -1,4 +1,4 @@
-//! Kernel launches, in all the ways that HIP has.
+//! Kernel launches, by all functions that HIP has for them.
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -12,7 +12,7 @@ use crate::registration::{Configuration, kernel};
 use crate::state::{self, api, get, put, required, started};
 use crate::{devices, events, stream_table};
 
-/// One launch. Grid and block as CUDA has them: the grid counts blocks.
+/// One launch. As in CUDA, the grid counts blocks.
 #[derive(Clone, Copy, Debug)]
 struct Launch {
     grid: dim3,
@@ -22,13 +22,13 @@ struct Launch {
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     cooperative: bool,
-    /// Recorded before and after; null is none.
+    /// The events that are recorded before and after the kernel; null for none.
     events: [hipEvent_t; 2],
-    /// True for the functions that take a function handle; AMD's checks differ a little.
+    /// True for functions that take a function handle, for which AMD's checks differ.
     of_module: bool,
 }
 
-/// Most threads of a block, on all devices.
+/// The maximum number of threads in a block, on all devices.
 const MOST_THREADS: u64 = 1024;
 
 impl Launch {
@@ -46,7 +46,7 @@ impl Launch {
         }
     }
 
-    /// Refuses what AMD's runtime refuses, in its order (`ihipLaunchKernel_validate`, `ihipModuleLaunchKernel`).
+    /// Makes AMD's checks, in AMD's order (`ihipLaunchKernel_validate`, `ihipModuleLaunchKernel`).
     fn check(&self, function: &Function) -> Answer {
         let sizes = [(self.grid.x, self.block.x), (self.grid.y, self.block.y), (self.grid.z, self.block.z)];
         let wide = sizes.map(|(grid, block)| u64::from(grid) * u64::from(block) > u64::from(u32::MAX));
@@ -56,10 +56,7 @@ impl Launch {
         if !self.params.is_null() && !self.extra.is_null() {
             return Err(hipErrorInvalidValue);
         }
-        if self.grid.count() == 0 || self.block.count() == 0 {
-            return Err(if self.of_module { hipErrorInvalidValue } else { hipErrorInvalidConfiguration });
-        }
-        if self.block.count() > MOST_THREADS {
+        if self.grid.count() == 0 || !(1..=MOST_THREADS).contains(&self.block.count()) {
             return Err(if self.of_module { hipErrorInvalidValue } else { hipErrorInvalidConfiguration });
         }
         let most = devices::shared_memory(function.device)?;
@@ -120,7 +117,8 @@ impl Launch {
         Ok(())
     }
 
-    /// `extra` as CUDA has it: HIP ends the list with 3, CUDA with 0. AMD's runtime takes one order only.
+    /// Converts `extra` for CUDA: HIP ends the list with 3, CUDA with 0. AMD's runtime accepts only this
+    /// order.
     fn list(&self, list: &mut [*mut c_void; 5]) -> Answer<*mut *mut c_void> {
         if self.extra.is_null() {
             return Ok(ptr::null_mut());
@@ -145,7 +143,7 @@ fn launch_module(handle: hipFunction_t, launch: Launch) -> Answer {
     Launch { of_module: true, ..launch }.go(&function(handle)?)
 }
 
-/// The blocks of a grid that is given in threads. The kernels are compiled for whole blocks.
+/// Converts a grid in threads to blocks. The kernels are compiled for whole blocks.
 fn blocks(threads: [u32; 3], block: dim3) -> Answer<dim3> {
     let divide = |threads: u32, block: u32| match (block, threads.checked_rem(block)) {
         (1.., Some(0)) => Ok(threads / block),
@@ -154,7 +152,7 @@ fn blocks(threads: [u32; 3], block: dim3) -> Answer<dim3> {
     Ok(dim3::new(divide(threads[0], block.x)?, divide(threads[1], block.y)?, divide(threads[2], block.z)?))
 }
 
-/// More blocks than fit at once are refused with a code of their own.
+/// Launches a cooperative kernel. Refuses more blocks than fit on the device at once.
 fn cooperative(launch: Launch, function: &Function) -> Answer {
     let launch = Launch { cooperative: true, ..launch };
     launch.check(function)?;
@@ -169,7 +167,7 @@ fn cooperative(launch: Launch, function: &Function) -> Answer {
     launch.go(function)
 }
 
-/// Whether a list of attributes asks for a cooperative launch.
+/// Returns true if a list of attributes asks for a cooperative launch.
 fn is_cooperative(attributes: *const hipLaunchAttribute, count: c_uint) -> Answer<bool> {
     for index in 0..count as usize {
         let attribute = get(attributes.wrapping_add(index))?;
@@ -180,7 +178,7 @@ fn is_cooperative(attributes: *const hipLaunchAttribute, count: c_uint) -> Answe
     Ok(false)
 }
 
-/// Launches on several devices; each has to be another one.
+/// Makes a list of launches, one for each device. The default stream is refused.
 fn several(list: *const hipLaunchParams, count: c_int, one: impl Fn(&hipLaunchParams) -> Answer) -> Answer {
     required(list)?;
     if count < 1 || count > started()?.devices {
@@ -194,7 +192,7 @@ fn several(list: *const hipLaunchParams, count: c_int, one: impl Fn(&hipLaunchPa
 }
 
 thread_local! {
-    /// Calls that `hipConfigureCall` began, with the bytes of their arguments.
+    /// The calls that `hipConfigureCall` has begun, with the bytes of their arguments.
     static CALLS: RefCell<Vec<(Configuration, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -317,7 +315,7 @@ api! {
             let (_, bytes) = calls.last_mut().ok_or(hipErrorMissingConfiguration)?;
             let end = offset.checked_add(size).ok_or(hipErrorInvalidValue)?;
             bytes.resize(bytes.len().max(end), 0);
-            // SAFETY: the program gives so many bytes.
+            // SAFETY: HIP requires the program to pass an argument of this size.
             let given = unsafe { std::slice::from_raw_parts(argument.cast::<u8>(), size) };
             bytes[offset..end].copy_from_slice(given);
             Ok(())

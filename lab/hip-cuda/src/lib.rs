@@ -1,27 +1,28 @@
-//! hip-cuda: a `libamdhip64` over the CUDA driver, for one purpose. The library, the server and the measurements of this
-//! project run unmodified on a GPU that is real and asynchronous where no AMD card is in reach (docs/hip-cuda.md). It is
-//! a test device, built on request and never installed, and no figure measured on it is a figure of AMD's.
+//! hip-cuda: a `libamdhip64` over the CUDA driver, for tests only. It lets this project's library, server and
+//! measurements run unmodified on a real, asynchronous GPU where no AMD card is available (docs/hip-cuda.md).
+//! It is built on request and never installed, and no figure measured on it is a figure for AMD.
 //!
-//! It is not a HIP: the kernels are those of this project, compiled to PTX from the sources that AMD's compiler takes,
-//! and found by their names ([`image`]). The code object that a program brings is looked at only by the library in front,
-//! for the sizes of arguments. A function that is not implemented is not exported.
+//! It is not a general HIP runtime. It runs only this project's kernels, which are compiled to PTX from the
+//! same sources as for AMD, and finds them by name ([`image`]). It searches a program's code object only for
+//! names of symbols; the library in front reads the sizes of arguments from it. It exports only the functions
+//! that it implements.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`driver`] | the table of the CUDA driver's functions, and their types |
-//! | [`state`] | the loaded driver, contexts, the current device, the last error, and how functions are exported |
-//! | [`errors`], [`last_error`] | CUDA's codes as AMD's runtime has them; the calls about errors |
-//! | [`blobs`] | what `scripts/hip-cuda` links beside this crate: release, PTX, a code object |
+//! | [`state`] | the driver, contexts, the current device, the last error, the macro that exports functions |
+//! | [`errors`], [`last_error`] | the translation of CUDA's error codes; the calls about errors |
+//! | [`blobs`] | the data that `scripts/hip-cuda` links into the library: release, PTX, a code object |
 //! | [`devices`] | devices, properties, attributes, peers |
-//! | [`memory`], [`pointers`] | a table of all memory; allocation; what programs ask about addresses |
-//! | [`pools`] | memory in the order of streams |
-//! | [`copies`], [`fills`], [`symbols`] | copies and fills, to variables as well |
+//! | [`memory`], [`pointers`] | a table of all memory; allocation; queries about addresses |
+//! | [`pools`] | stream-ordered allocation and memory pools |
+//! | [`copies`], [`fills`], [`symbols`] | copies and fills, also of variables |
 //! | [`stream_table`], [`streams`], [`events`], [`values`], [`callbacks`] | streams, events, waits for values, host functions |
 //! | [`image`], [`modules`], [`registration`] | kernels and variables by name, modules, compiled programs |
-//! | [`launches`], [`occupancy`] | launches in all ways, and how much fits |
+//! | [`launches`], [`occupancy`] | kernel launches and occupancy |
 //! | [`captures`], [`graphs`], [`nodes`] | stream capture and graphs |
 //! | [`ipc`] | memory and events of other processes |
-//! | [`procaddress`], [`rtc`] | functions by name, and the compiler at run time |
+//! | [`procaddress`], [`rtc`] | functions by name, and the run-time compiler (hiprtc) |
 
 #![allow(non_snake_case, reason = "exported functions have the names of HIP")]
 

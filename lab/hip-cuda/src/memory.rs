@@ -1,5 +1,5 @@
-//! Memory: a table of what was allocated or registered, by which calls are checked as AMD's runtime checks them
-//! (docs/refusals.md), and the calls that make and free it.
+//! Memory: the calls that allocate, register and free it, and a table of it. Calls are checked against the
+//! table as in AMD's runtime (docs/refusals.md).
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
@@ -13,17 +13,17 @@ use crate::errors::{Answer, instead};
 use crate::state::{self, api, enter, put, required, started};
 use crate::{captures, pools};
 
-/// How memory came into being.
+/// The origin of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Device,
-    /// Of a pool, in the order of a stream.
+    /// Allocated from a pool, in stream order.
     Pooled,
     Host,
-    /// The program's own, registered.
+    /// The program's own memory, registered.
     Registered,
     Managed,
-    /// Of another process.
+    /// Opened from another process.
     Opened,
     /// A variable of a program or module.
     Variable,
@@ -47,7 +47,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Bytes from an address in it to its end.
+    /// Returns the number of bytes from an address in it to its end.
     pub(crate) fn left(&self, address: usize) -> usize {
         self.start + self.size - address
     }
@@ -55,7 +55,7 @@ impl Memory {
 
 static MEMORY: RwLock<BTreeMap<usize, Memory>> = RwLock::new(BTreeMap::new());
 
-/// The memory at an address, if the runtime knows it.
+/// Returns the memory at an address, if the runtime knows it.
 pub(crate) fn find(address: *const c_void) -> Option<Memory> {
     let address = address.addr();
     let table = MEMORY.read().unwrap_or_else(PoisonError::into_inner);
@@ -69,14 +69,14 @@ pub(crate) fn keep(start: usize, size: usize, kind: Kind, flags: c_uint) {
     MEMORY.write().unwrap_or_else(PoisonError::into_inner).insert(start, memory);
 }
 
-/// Takes memory that begins at this address out of the table; none if there is no such, or of other kinds.
+/// Removes the memory that begins at this address from the table, if it is of one of these kinds.
 pub(crate) fn forget(start: *const c_void, kinds: &[Kind]) -> Option<Memory> {
     let mut table = MEMORY.write().unwrap_or_else(PoisonError::into_inner);
     let memory = *table.get(&start.addr())?;
     if kinds.contains(&memory.kind) { table.remove(&start.addr()) } else { None }
 }
 
-/// Refuses more bytes than known memory has from an address on. Unknown memory is the program's own.
+/// Refuses a range that exceeds known memory. Unknown memory is the program's own and is not checked.
 pub(crate) fn check(address: *const c_void, bytes: usize) -> Answer {
     match find(address) {
         Some(memory) if memory.left(address.addr()) < bytes => Err(hipErrorInvalidValue),
@@ -94,7 +94,7 @@ fn allocate(place: *mut *mut c_void, bytes: usize) -> Answer {
     let driver = enter()?;
     let mut result = driver.allocate(&mut made, bytes);
     if result == Err(hipErrorOutOfMemory) {
-        // What pools keep for later is given back first, as AMD's runtime does.
+        // Pools return their unused memory first, as in AMD's runtime.
         pools::release_all();
         result = driver.allocate(&mut made, bytes);
     }
@@ -103,11 +103,13 @@ fn allocate(place: *mut *mut c_void, bytes: usize) -> Answer {
     put(place, ptr::with_exposed_provenance_mut(made))
 }
 
-/// `hipHostMallocPortable`, `-Mapped` and `-WriteCombined` have CUDA's numbers; the others say how caches behave.
+/// `hipHostMallocPortable`, `-Mapped` and `-WriteCombined`, the same numbers as CUDA's. The others are about
+/// caches.
 const HOST_FLAGS: c_uint = 7;
-/// All flags that AMD's runtime takes (`ihipHostMalloc`).
+/// All flags that AMD's runtime accepts (`ihipHostMalloc`).
 const KNOWN_HOST_FLAGS: c_uint = 7 | 0x2000_0000 | 0x4000_0000 | 0x8000_0000;
-/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTALLOC_DEVICEMAP`: HIP's memory is always both.
+/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTALLOC_DEVICEMAP`: HIP's pinned memory always has both
+/// properties.
 const PORTABLE_MAPPED: c_uint = 3;
 
 /// Allocates pinned memory.
@@ -131,10 +133,10 @@ fn free(address: *mut c_void) -> Answer {
         return Ok(());
     }
     captures::refuse_unsafe()?;
-    // Of any kind, as AMD's runtime.
+    // AMD's runtime frees memory of any kind here.
     let memory = find(address).filter(|memory| memory.start == address.addr()).ok_or(hipErrorInvalidValue)?;
     let driver = started()?.enter(memory.device)?;
-    // AMD's runtime waits for all work of the device before it frees; CUDA leaves some of it out.
+    // AMD's runtime waits for all work on the device before it frees; CUDA does not wait for all of it.
     driver.context_synchronize()?;
     match memory.kind {
         Kind::Host => {
@@ -164,10 +166,10 @@ fn host_free(address: *mut c_void) -> Answer {
     driver.host_free(address)
 }
 
-/// A pitch that suits all devices.
+/// A pitch alignment that suits all devices, in bytes.
 const PITCH: usize = 256;
 
-/// Allocates rows; writes the address and the bytes from row to row.
+/// Allocates rows. Returns the address, and the distance between rows in bytes.
 fn allocate_rows(width: usize, rows: usize) -> Answer<(*mut c_void, usize)> {
     let pitch = width.checked_next_multiple_of(PITCH).ok_or(hipErrorOutOfMemory)?;
     let bytes = pitch.checked_mul(rows).ok_or(hipErrorOutOfMemory)?;
@@ -185,7 +187,7 @@ api! {
     [pfn] fn hipExtMallocWithFlags(place: *mut *mut c_void, bytes: usize, flags: c_uint) {
         match flags {
             0 | FINE_GRAINED => allocate(place, bytes),
-            // Signals are words that host and device wait for.
+            // A signal is a word that both host and device wait for.
             SIGNAL if bytes == 8 => host_allocate(place, bytes, 0),
             _ => Err(hipErrorInvalidValue),
         }
@@ -241,7 +243,7 @@ api! {
     [pfn] fn hipHostFree(address: *mut c_void) { host_free(address) }
     [pfn] fn hipFreeHost(address: *mut c_void) { host_free(address) }
     [pfn] fn hipHostRegister(address: *mut c_void, bytes: usize, flags: c_uint) {
-        // Portable, mapped, of a device, read-only, and AMD's own about caches.
+        // Portable, mapped, I/O memory, read-only, and AMD's own flag about caches.
         if address.is_null() || bytes == 0 || flags & !0x8000_000F != 0 {
             return Err(hipErrorInvalidValue);
         }
@@ -266,7 +268,7 @@ api! {
         if address.is_null() || flags != 0 || find(address).is_none_or(|memory| !memory.kind.is_on_host()) {
             return Err(hipErrorInvalidValue);
         }
-        // The devices of a process with unified addresses see registered and pinned memory where the host sees it.
+        // With unified addressing the devices see pinned and registered memory at the host's address.
         let mut found: DevicePointer = 0;
         enter()?.host_device_pointer(&mut found, address, 0)?;
         put(place, ptr::with_exposed_provenance_mut(found))
@@ -288,7 +290,7 @@ api! {
         required(base)?;
         required(size)?;
         let memory = find(address).ok_or(hipErrorNotFound)?;
-        // AMD's runtime has no start for the program's own memory.
+        // AMD's runtime reports no start for the program's own memory.
         let start = if memory.kind == Kind::Registered { 0 } else { memory.start };
         put(base, ptr::with_exposed_provenance_mut(start))?;
         put(size, memory.size)
@@ -307,13 +309,13 @@ api! {
         if device < -2 || device >= started()?.devices {
             return Err(hipErrorInvalidDevice);
         }
-        // Advice need not be followed; CUDA's has the same numbers up to 6.
+        // Advice is only a hint, so errors do not matter. CUDA has the same numbers up to 6.
         let _ = enter()?.advise(address.addr(), bytes, advice, device.max(-1));
         Ok(())
     }
 }
 
-/// `hipCpuDeviceId` and `hipInvalidDeviceId`.
+/// `hipCpuDeviceId`.
 const CPU: c_int = -1;
 
 fn prefetch(address: *const c_void, bytes: usize, device: c_int, stream: hipStream_t) -> Answer {
@@ -327,7 +329,7 @@ fn prefetch(address: *const c_void, bytes: usize, device: c_int, stream: hipStre
     }
     let driver = crate::stream_table::enter_on(stream)?;
     if memory.kind == Kind::Managed {
-        // A hint, which a device without paging does not follow.
+        // A prefetch is only a hint, which a device without paging refuses.
         let _ = driver.prefetch(address.addr(), bytes, device, stream);
     }
     Ok(())

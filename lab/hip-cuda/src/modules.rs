@@ -1,4 +1,4 @@
-//! Modules and their functions. A code object of AMD is looked at only to say what it contains.
+//! Modules and their functions. An AMD code object is searched only for the names of its symbols.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -18,9 +18,9 @@ use crate::state::{self, api, put, required, started};
 pub(crate) struct Function {
     pub(crate) handle: Opaque,
     pub(crate) device: c_int,
-    /// Most threads of a block.
+    /// The maximum number of threads in a block.
     pub(crate) threads: u32,
-    /// The name with its terminating zero. It lives as long as the process, as programs keep it.
+    /// The name. It is never freed, because programs keep the pointer.
     pub(crate) name: &'static CStr,
 }
 
@@ -29,17 +29,17 @@ pub(crate) struct Function {
 struct Module {
     image: Image,
     device: c_int,
-    /// The bytes of the code object; none if they are compressed.
+    /// The bytes of the code object; `None` if they are compressed.
     code: Option<Vec<u8>>,
 }
 
 static MODULES: RwLock<Option<HashMap<usize, Arc<Module>>>> = RwLock::new(None);
 static FUNCTIONS: RwLock<Option<HashMap<usize, Function>>> = RwLock::new(None);
 
-/// The function of this handle.
+/// Returns a handle's function.
 ///
 /// # Errors
-/// `hipErrorInvalidHandle` for what is no function.
+/// `hipErrorInvalidHandle` if the handle is not a function's.
 pub(crate) fn function(handle: hipFunction_t) -> Answer<Function> {
     let functions = FUNCTIONS.read().unwrap_or_else(PoisonError::into_inner);
     functions
@@ -53,7 +53,7 @@ const MAX_THREADS: c_int = 0;
 const SHARED: c_int = 1;
 const MAX_DYNAMIC: c_int = 8;
 
-/// Looks a kernel up and keeps it in the table.
+/// Looks up a kernel and adds it to the table of functions.
 pub(crate) fn look_up(image: &Image, device: c_int, name: &str) -> Answer<Function> {
     let handle = image.kernel(device, name)?;
     if let Ok(known) = function(hipFunction_t::from_raw(handle.0)) {
@@ -63,7 +63,7 @@ pub(crate) fn look_up(image: &Image, device: c_int, name: &str) -> Answer<Functi
     let (mut threads, mut fixed) = (0, 0);
     driver.function_attribute(&mut threads, MAX_THREADS, handle)?;
     driver.function_attribute(&mut fixed, SHARED, handle)?;
-    // CUDA wants to be asked for more than 48 KiB, HIP does not.
+    // CUDA requires this call before a launch with more than 48 KiB; HIP does not.
     let most = devices::shared_memory(device)?.saturating_sub(fixed);
     let _ = driver.function_set_attribute(handle, MAX_DYNAMIC, most);
     let text = [name.as_bytes(), &[0]].concat().leak();
@@ -79,31 +79,33 @@ const AMDGPU: u16 = 224;
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const COMPRESSED: &[u8] = b"CCOB";
 
-/// The number at an offset of a code object's header.
+/// Reads a number at an offset of a code object's header.
 ///
 /// # Safety
-/// The image has the header.
+/// The number lies in memory that is valid for reads.
 unsafe fn word<T: Copy>(image: *const u8, offset: usize) -> T {
-    // SAFETY: the caller guarantees that the header is there.
+    // SAFETY: the caller guarantees that the number is readable; any alignment is permitted.
     unsafe { image.add(offset).cast::<T>().read_unaligned() }
 }
 
-/// The bytes of a code object in memory, by its own headers; an empty list for a compressed one.
+/// Returns the bytes of a code object in memory. Its headers tell its length. Empty for a compressed one.
 ///
 /// # Errors
 /// `hipErrorInvalidImage` for anything else.
 ///
 /// # Safety
-/// The image is at least 64 bytes, or whole if it is what its first bytes say.
+/// If the first bytes announce a code object, a whole one is there. Otherwise the image has at least one byte
+/// that differs from each of the known beginnings.
 unsafe fn bytes(image: *const u8) -> Answer<Vec<u8>> {
     let is = |magic: &[u8]| {
-        // SAFETY: the caller guarantees so many bytes. One after the other, so that a short text ends the comparison.
+        // SAFETY: the comparison stops at the first byte that differs, so it stays inside the image.
         magic.iter().enumerate().all(|(at, &byte)| unsafe { *image.add(at) } == byte)
     };
     let size = if is(COMPRESSED) {
         0
     } else if is(BUNDLE) {
-        // SAFETY: the number of entries, and entries of offset, size, length of the name, and name.
+        // SAFETY: the caller guarantees a whole bundle, which begins with the number of entries and the
+        // entries: offset, size, length of the name, name.
         unsafe {
             let (mut at, mut end) = (32, 0);
             for _ in 0..word::<u64>(image, 24) {
@@ -112,9 +114,9 @@ unsafe fn bytes(image: *const u8) -> Answer<Vec<u8>> {
             }
             end as usize
         }
-    // SAFETY: an ELF header is 64 bytes.
+    // SAFETY: the caller guarantees a whole ELF file, whose header has 64 bytes.
     } else if is(b"\x7fELF") && unsafe { word::<u16>(image, 18) } == AMDGPU {
-        // SAFETY: the table of sections is the last part of a code object.
+        // SAFETY: as above. The section table is the last part of a code object.
         unsafe {
             word::<u64>(image, 40) as usize
                 + usize::from(word::<u16>(image, 58)) * usize::from(word::<u16>(image, 60))
@@ -122,14 +124,14 @@ unsafe fn bytes(image: *const u8) -> Answer<Vec<u8>> {
     } else {
         return Err(hipErrorInvalidImage);
     };
-    // SAFETY: the headers say how many bytes the whole code object has.
+    // SAFETY: the caller guarantees the whole code object, and its headers tell how many bytes that is.
     Ok(unsafe { slice::from_raw_parts(image, size) }.to_vec())
 }
 
 fn load(place: *mut hipModule_t, image: *const c_void) -> Answer {
     required(place)?;
     required(image)?;
-    // SAFETY: the program says that a code object is there.
+    // SAFETY: HIP requires the program to pass a whole code object.
     let code = unsafe { bytes(image.cast()) }?;
     let code = (!code.is_empty()).then_some(code);
     state::enter()?;
@@ -145,15 +147,16 @@ fn module(handle: hipModule_t) -> Answer<Arc<Module>> {
     modules.as_ref().and_then(|modules| modules.get(&handle.as_raw()).cloned()).ok_or(hipErrorInvalidHandle)
 }
 
-/// A name that a program passes.
+/// Copies a string that a program passes.
 pub(crate) fn text(name: *const c_char) -> Answer<String> {
     required(name)?;
-    // SAFETY: the program passes a string that ends with a zero.
+    // SAFETY: HIP requires the program to pass a string that ends with a zero.
     Ok(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
 impl Module {
-    /// Returns false if the code object surely has no such symbol: then AMD's runtime does not find it.
+    /// Returns false if the code object certainly lacks the symbol, so that AMD's runtime would not find it
+    /// either.
     fn may_have(&self, symbol: &str) -> bool {
         let wanted = [symbol.as_bytes(), &[0]].concat();
         self.code.as_ref().is_none_or(|code| code.windows(wanted.len()).any(|bytes| bytes == wanted))

@@ -1,4 +1,4 @@
-//! Nodes of graphs: adding them and changing their parameters, in templates and in executable graphs.
+//! Graph nodes: adding them and changing their parameters, in graphs and in executable graphs.
 
 use std::ffi::{c_uint, c_void};
 
@@ -52,7 +52,8 @@ const _: () = {
     );
 };
 
-/// A kernel's parameters for CUDA. The function is a host function of the program, or the handle of a module's.
+/// Converts a kernel node's parameters for CUDA. The function is a host function or a module function's
+/// handle.
 fn kernel_node(params: *const hipKernelNodeParams) -> Answer<KernelNode> {
     let given = get(params.cast::<KernelParams>())?;
     enter()?;
@@ -61,7 +62,7 @@ fn kernel_node(params: *const hipKernelNodeParams) -> Answer<KernelNode> {
     if given.grid.count() == 0 || given.block.count() == 0 || given.block.count() > u64::from(found.threads) {
         return Err(hipErrorInvalidConfiguration);
     }
-    if given.params.is_null() == given.extra.is_null() && !given.params.is_null() {
+    if !given.params.is_null() && !given.extra.is_null() {
         return Err(hipErrorInvalidValue);
     }
     if !given.extra.is_null() {
@@ -104,7 +105,7 @@ fn host_node(params: *const hipHostNodeParams) -> Answer<HostNode> {
     Ok(HostNode { function, data })
 }
 
-/// A copy of bytes, as a copy of one row.
+/// Describes a copy of bytes as a copy of one row.
 fn row(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) -> Answer<Copy3D> {
     copies::check_kind(kind)?;
     if to.is_null() || from.is_null() || bytes == 0 {
@@ -119,7 +120,7 @@ fn row(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind) 
     })
 }
 
-/// Adds a node by a call of the driver, and hands it out.
+/// Adds a node through a driver call and returns it to the program.
 fn add(
     place: *mut hipGraphNode_t,
     graph: hipGraph_t,

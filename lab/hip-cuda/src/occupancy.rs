@@ -1,4 +1,4 @@
-//! How much of a kernel fits on the device, as the CUDA driver computes it.
+//! Occupancy, as the CUDA driver computes it.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -1,4 +1,4 @@
-//! What programs ask about addresses.
+//! Queries about addresses.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -9,14 +9,14 @@ use crate::blobs;
 use crate::memory::{Kind, Memory, find};
 use crate::state::{api, put, required};
 
-/// The number of a kind of memory; 6.0 changed them ([`hipMemoryType::kind`]).
+/// Returns HIP's number for a kind of memory, which 6.0 changed ([`hipMemoryType::kind`]).
 fn number(kind: Kind) -> u32 {
     let modern = blobs::major() >= 6;
     match kind {
         Kind::Host | Kind::Registered => u32::from(modern),
         Kind::Device | Kind::Pooled | Kind::Opened | Kind::Variable => 1 + u32::from(modern),
         Kind::Managed if modern => 3,
-        // 5.x takes managed memory for host memory, and says so in a field of its own.
+        // 5.x reports managed memory as host memory and sets a separate field.
         Kind::Managed => 0,
     }
 }
@@ -56,7 +56,7 @@ api! {
         required(attributes)?;
         match find(address) {
             Some(memory) => put(attributes, described(&memory, address)),
-            // From 6.0 on memory that nobody knows has a type of its own.
+            // From 6.0 on unknown memory has a type of its own.
             None if blobs::major() >= 6 && !address.is_null() => put(attributes, UNKNOWN),
             None => Err(hipErrorInvalidValue),
         }

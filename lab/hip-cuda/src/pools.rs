@@ -1,4 +1,4 @@
-//! Memory in the order of streams. Attributes of pools have CUDA's numbers.
+//! Stream-ordered allocation and memory pools. The attributes of pools have the same numbers as CUDA's.
 
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
@@ -13,7 +13,7 @@ use crate::memory::{self, Kind};
 use crate::state::{api, check_device, enter, get, put, required, started};
 use crate::stream_table::enter_on;
 
-/// Pools that programs made or were told of.
+/// The pools that the program has created or queried.
 static POOLS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
 
 fn pools() -> MutexGuard<'static, Option<HashSet<usize>>> {
@@ -30,7 +30,7 @@ fn known(place: *mut hipMemPool_t, pool: hipMemPool_t) -> Answer {
     put(place, pool)
 }
 
-/// Gives back what pools keep for later.
+/// Returns the unused memory of all pools to the devices.
 pub(crate) fn release_all() {
     let Ok(started) = started() else { return };
     let Ok(driver) = enter() else { return };
@@ -54,7 +54,7 @@ fn allocated(place: *mut *mut c_void, made: DevicePointer, bytes: usize) -> Answ
     put(place, ptr::with_exposed_provenance_mut(made))
 }
 
-/// `hipMemPoolProps`: of pinned memory of a device.
+/// `hipMemAllocationTypePinned` and `hipMemLocationTypeDevice`.
 const PINNED: c_int = 1;
 const OF_A_DEVICE: c_int = 1;
 
@@ -89,7 +89,7 @@ api! {
                 memory::forget(address, &[Kind::Pooled]);
                 Ok(())
             }
-            // Other memory as by hipFree, behind the stream's work (`hipFreeAsync` in hip_mempool.cpp).
+            // Frees other memory like hipFree, after the stream's work (`hipFreeAsync` in hip_mempool.cpp).
             Some(Kind::Device) => {
                 driver.context_synchronize()?;
                 memory::forget(address, &[Kind::Device]);

@@ -1,4 +1,5 @@
-//! Functions by name. As AMD's runtime, this one looks into its own file, past what stands in front of it.
+//! Functions by name. Like AMD's runtime, this one searches only its own file, so it skips libraries in front
+//! of it.
 
 use std::ffi::{CString, c_char, c_int, c_ulonglong, c_void};
 use std::ptr;
@@ -16,7 +17,7 @@ const NOT_FOUND: u32 = 1;
 /// `hipEnablePerThreadDefaultStream`: names with the suffix `_spt` come first.
 const PER_THREAD: u64 = 2;
 
-/// The library's own file, by the address of a function in it.
+/// Returns a handle of this library, found by the address of a function in it.
 fn own() -> *mut c_void {
     // SAFETY: every byte of the structure may be zero; the function fills it for an address of this library.
     let path = unsafe {
@@ -26,7 +27,7 @@ fn own() -> *mut c_void {
         }
         found.dli_fname
     };
-    // SAFETY: the name is the loader's own; the library is loaded already.
+    // SAFETY: the loader keeps the name for as long as the library is loaded, and this one is never unloaded.
     unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
 }
 
@@ -36,7 +37,7 @@ fn find(name: &str) -> *mut c_void {
         return ptr::null_mut();
     }
     CString::new(name).map_or(ptr::null_mut(), |name| {
-        // SAFETY: the handle is the library's, and the name ends with a zero.
+        // SAFETY: the handle is this library's, and the name ends with a zero.
         unsafe { libc::dlsym(library, name.as_ptr()) }
     })
 }
@@ -44,7 +45,7 @@ fn find(name: &str) -> *mut c_void {
 fn look_up(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64) -> Answer<bool> {
     required(place)?;
     let name = text(symbol)?;
-    // The newer structure has a name of its own.
+    // The newer structure has a function of its own.
     let newer = version >= 600 && name == "hipGetDeviceProperties";
     let name = if newer { "hipGetDevicePropertiesR0600".to_owned() } else { name };
     let mut found = ptr::null_mut();
@@ -63,7 +64,7 @@ api! {
         status: *mut hipDriverProcAddressQueryResult) {
         let found = look_up(symbol, place, version, flags)?;
         let _ = put(status, hipDriverProcAddressQueryResult(if found { FOUND } else { NOT_FOUND }));
-        // From 7 on the status says so.
+        // From 7 on the status reports it, if the program asks for the status.
         if found || blobs::major() >= 7 && !status.is_null() { Ok(()) } else { Err(hipErrorInvalidValue) }
     }
     [pfn] fn hipGetDriverEntryPoint(symbol: *const c_char, place: *mut *mut c_void, flags: c_ulonglong,

@@ -1,4 +1,5 @@
-//! What compiled programs register before `main`: their code, their kernels' host functions, their variables.
+//! Registration of compiled programs before `main`: their code, their kernels' host functions, their
+//! variables.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -29,12 +30,12 @@ struct Variable {
     size: usize,
 }
 
-/// By address in the program.
+/// Registered kernels and variables, by their address in the program.
 #[derive(Debug, Default)]
 struct Registered {
     kernels: HashMap<usize, Arc<Kernel>>,
     variables: HashMap<usize, Variable>,
-    /// By the handle that the program has.
+    /// By the handle that the program holds.
     images: HashMap<usize, Arc<Image>>,
 }
 
@@ -44,10 +45,10 @@ fn registered<T>(change: impl FnOnce(&mut Registered) -> T) -> T {
     change(REGISTERED.write().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// The kernel of a host function on a device.
+/// Returns a host function's kernel on a device.
 ///
 /// # Errors
-/// `hipErrorInvalidDeviceFunction` if it is none.
+/// `hipErrorInvalidDeviceFunction` if the function has no kernel.
 pub(crate) fn kernel(host: *const c_void, device: c_int) -> Answer<Function> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
     let kernel = registered.as_ref().and_then(|all| all.kernels.get(&host.addr()).cloned());
@@ -68,10 +69,10 @@ pub(crate) fn kernel(host: *const c_void, device: c_int) -> Answer<Function> {
     Ok(function)
 }
 
-/// The address on the calling thread's device and the bytes of a variable.
+/// Returns a variable's address on the calling thread's device, and its size in bytes.
 ///
 /// # Errors
-/// `hipErrorInvalidSymbol` if it is none.
+/// `hipErrorInvalidSymbol` if the symbol is not a variable.
 pub(crate) fn variable(symbol: *const c_void) -> Answer<(DevicePointer, usize)> {
     let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
     let variable = registered.as_ref().and_then(|all| all.variables.get(&symbol.addr()).cloned());
@@ -81,7 +82,7 @@ pub(crate) fn variable(symbol: *const c_void) -> Answer<(DevicePointer, usize)> 
     found.map_err(|_| hipErrorInvalidSymbol)
 }
 
-/// Where and with what the next kernel is launched, as `<<<...>>>` says.
+/// The launch configuration of `<<<...>>>`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Configuration {
     pub(crate) grid: dim3,
@@ -96,13 +97,13 @@ thread_local! {
 
 api! {
     [value] fn __hipRegisterFatBinary(data: *const c_void) -> *mut *mut c_void {
-        // The handle is a place, as the program may read it.
+        // The handle points to memory, because the program may read it.
         let handle = Box::into_raw(Box::new(data.cast_mut()));
         registered(|all| all.images.insert(handle.addr(), Arc::default()));
         handle
     }
     [value] fn __hipUnregisterFatBinary(handle: *mut *mut c_void) -> () {
-        // The modules stay loaded: this may be the process's end, when the driver is gone already.
+        // The modules stay loaded: the process may be ending, and the driver may be gone already.
         registered(|all| {
             let Some(image) = all.images.remove(&handle.addr()) else { return };
             all.kernels.retain(|_, kernel| !Arc::ptr_eq(&kernel.image, &image));

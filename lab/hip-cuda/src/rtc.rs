@@ -1,5 +1,6 @@
-//! The compiler of kernels at run time. There is one code object, made from the project's own kernels for AMD's gfx90a:
-//! the library in front reads the sizes of arguments in it, and the kernels that run are the PTX's of the same names.
+//! The run-time compiler (hiprtc). Every program gets the same code object: the project's own kernels,
+//! compiled for AMD's gfx90a. The library in front reads the sizes of arguments from it; launches run the PTX
+//! kernels of the same names.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
@@ -15,7 +16,7 @@ const INVALID_INPUT: hiprtcResult = hiprtcResult(3);
 const INVALID_PROGRAM: hiprtcResult = hiprtcResult(4);
 const COMPILATION: hiprtcResult = hiprtcResult(6);
 
-/// The handle of every program: they all become the same code object.
+/// The handle of all programs: they all get the same code object.
 const PROGRAM: usize = 0x67_7772_7463;
 
 const LOG: &[u8] =
@@ -37,7 +38,7 @@ fn copy(bytes: &[u8], to: *mut c_char) -> Result<(), hiprtcResult> {
     if to.is_null() {
         return Err(INVALID_INPUT);
     }
-    // SAFETY: the program gives room for as many bytes as it was told there are.
+    // SAFETY: hiprtc requires the program to pass a buffer of the size that it was told.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, bytes.len()) };
     Ok(())
 }
@@ -82,5 +83,5 @@ api! {
     }
 }
 
-/// The handles of programs are no pointers that anything follows.
+/// A program's handle is a number of the size of a pointer; nothing dereferences it.
 const _: () = assert!(size_of::<hiprtcProgram>() == size_of::<*mut c_void>());

@@ -1,4 +1,5 @@
-//! What the process and its threads hold: the driver, the devices' contexts, the current device, the last error.
+//! State of the process (the driver, the devices' contexts) and of its threads (the current device, the last
+//! error).
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -12,8 +13,10 @@ use crate::errors::Answer;
 
 /// Declares functions that the library exports.
 ///
-/// `[pfn]` has a body that ends in an [`Answer`], and the type of `hip-sys`, which the compiler compares; `[own]` the same
-/// without a type in `hip-sys`; `[value]` returns what its body says, and changes no error.
+/// * `[pfn]`: the body returns an [`Answer`], and the compiler checks the signature against the type in
+///   `hip-sys`.
+/// * `[own]`: the same for a function that `hip-sys` has no type for.
+/// * `[value]`: the function returns the body's value and leaves the last error unchanged.
 macro_rules! api {
     () => {};
     ([pfn] fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block $($rest:tt)*) => {
@@ -24,7 +27,8 @@ macro_rules! api {
         #[doc = concat!("HIP's `", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// What HIP demands of its arguments: pointers lead to what their types say, for as long as HIP says.
+        /// The arguments are as HIP requires: pointers refer to values of their types, for as long as HIP
+        /// says.
         // SAFETY: no other symbol of the library has this name, and its type is the one of HIP's headers.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> hip_sys::types::hipError_t {
@@ -37,7 +41,7 @@ macro_rules! api {
         #[doc = concat!("HIP's `", stringify!($name), "`.")]
         ///
         /// # Safety
-        /// What HIP demands of its arguments.
+        /// The arguments are as HIP requires.
         // SAFETY: no other symbol of the library has this name, and its type is the one of HIP's headers.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result $body
@@ -46,7 +50,7 @@ macro_rules! api {
 }
 pub(crate) use api;
 
-/// The driver and what is known of its devices from the start.
+/// The loaded driver and its devices.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) driver: Driver,
@@ -59,7 +63,7 @@ static STARTED: OnceLock<Answer<Started>> = OnceLock::new();
 
 thread_local! {
     static DEVICE: Cell<c_int> = const { Cell::new(0) };
-    /// The device whose context is CUDA's current one on this thread.
+    /// The device whose context is current in CUDA on this thread.
     static ENTERED: Cell<c_int> = const { Cell::new(-1) };
     static LAST: Cell<hipError_t> = const { Cell::new(hipSuccess) };
     static RESULT: Cell<hipError_t> = const { Cell::new(hipSuccess) };
@@ -83,7 +87,7 @@ pub(crate) fn started() -> Answer<&'static Started> {
 }
 
 impl Started {
-    /// The context of a device, made by its first use.
+    /// Returns a device's context, which the first call creates.
     pub(crate) fn context(&self, device: c_int) -> Answer<Opaque> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(device).map_err(|_| hipErrorInvalidDevice)?;
@@ -97,7 +101,7 @@ impl Started {
         Ok(context)
     }
 
-    /// Makes the context of a device CUDA's current one on this thread.
+    /// Makes a device's context current in CUDA on this thread.
     pub(crate) fn enter(&self, device: c_int) -> Answer<&Driver> {
         if ENTERED.get() != device {
             self.driver.context_set(self.context(device)?)?;
@@ -108,14 +112,15 @@ impl Started {
 }
 
 impl Started {
-    /// The same while the thread ends: what it holds may be gone already.
+    /// Like [`Started::enter`], for a thread that ends: CUDA may have dropped the thread's current context
+    /// already.
     pub(crate) fn enter_at_end(&self, device: c_int) -> Answer<&Driver> {
         self.driver.context_set(self.context(device)?)?;
         Ok(&self.driver)
     }
 }
 
-/// The driver, with the thread's device as the current one.
+/// Returns the driver, with the calling thread's device current.
 pub(crate) fn enter() -> Answer<&'static Driver> {
     started()?.enter(DEVICE.get())
 }
@@ -125,7 +130,7 @@ pub(crate) fn device() -> c_int {
     DEVICE.get()
 }
 
-/// Makes a device the calling thread's.
+/// Sets the calling thread's device.
 pub(crate) fn set_device(device: c_int) -> Answer {
     check_device(device)?;
     DEVICE.set(device);
@@ -138,8 +143,8 @@ pub(crate) fn check_device(device: c_int) -> Answer<&'static Started> {
     if (0..started.devices).contains(&device) { Ok(started) } else { Err(hipErrorInvalidDevice) }
 }
 
-/// The code of an answer, kept as the last error: up to 6 every result, from 7 on errors only (`HIP_RETURN` in AMD's
-/// hip_internal.hpp).
+/// Converts an answer to its code and keeps it as the last error. Up to release 6 every result counts, from 7
+/// on only errors (`HIP_RETURN` in AMD's hip_internal.hpp).
 pub(crate) fn keep(answer: Answer) -> hipError_t {
     let code = answer.err().unwrap_or(hipSuccess);
     RESULT.set(code);
@@ -161,7 +166,7 @@ pub(crate) fn take_result() -> hipError_t {
     RESULT.replace(hipSuccess)
 }
 
-/// Writes an answer where the program wants it.
+/// Writes a result to the program's pointer.
 ///
 /// # Errors
 /// `hipErrorInvalidValue` for null.
@@ -169,12 +174,13 @@ pub(crate) fn put<T>(place: *mut T, value: T) -> Answer {
     if place.is_null() {
         return Err(hipErrorInvalidValue);
     }
-    // SAFETY: the program gave the place for a value of this type, as the function's prototype says.
+    // SAFETY: the prototype of the exported function makes the program pass a valid pointer for a value of
+    // this type.
     unsafe { place.write(value) };
     Ok(())
 }
 
-/// Reads what the program passes by pointer.
+/// Reads a value that the program passes by pointer.
 ///
 /// # Errors
 /// `hipErrorInvalidValue` for null.
@@ -182,11 +188,12 @@ pub(crate) fn get<T: Copy>(place: *const T) -> Answer<T> {
     if place.is_null() {
         return Err(hipErrorInvalidValue);
     }
-    // SAFETY: the program gave the place of a value of this type, as the function's prototype says.
+    // SAFETY: the prototype of the exported function makes the program pass a pointer to a value of this
+    // type.
     Ok(unsafe { place.read() })
 }
 
-/// Refuses null where the program must give a place.
+/// Refuses a null pointer.
 pub(crate) fn required<T>(place: *const T) -> Answer {
     if place.is_null() { Err(hipErrorInvalidValue) } else { Ok(()) }
 }

@@ -1,5 +1,5 @@
-//! The table of the streams that live. The handles 0, 1 and 2 are the default stream, the same by its explicit name, and
-//! the calling thread's own, in HIP as in CUDA.
+//! The table of live streams. In HIP as in CUDA, the handles 0 and 1 are the default stream, and 2 is the
+//! calling thread's own default stream.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -13,63 +13,64 @@ use crate::driver::Driver;
 use crate::errors::Answer;
 use crate::state::{self, started};
 
-/// The default stream, in which calls without a stream do their work.
+/// The default stream, which calls without a stream use.
 pub(crate) const LEGACY: hipStream_t = hipStream_t::NULL;
-/// The calling thread's own, for functions with the suffix `_spt`.
+/// The calling thread's own default stream, which functions with the suffix `_spt` use.
 pub(crate) const OWN: hipStream_t = hipStream_t::PER_THREAD;
 
-/// What the table knows of a stream.
+/// A stream's entry in the table.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     pub(crate) device: c_int,
     pub(crate) flags: c_uint,
     pub(crate) priority: c_int,
-    /// The compute units that the program asked for. CUDA has no such mask, and the stream uses all.
+    /// The mask of compute units that the program asked for. CUDA has no such mask, so the stream uses all
+    /// units.
     pub(crate) mask: Vec<u32>,
     pub(crate) number: u64,
 }
 
 static STREAMS: RwLock<Option<HashMap<usize, Stream>>> = RwLock::new(None);
 
-/// Looks at a stream.
+/// Calls a function with a stream's entry.
 ///
 /// # Errors
-/// `hipErrorContextIsDestroyed` for what is no stream.
+/// `hipErrorContextIsDestroyed` if there is no such stream.
 pub(crate) fn find<T>(stream: hipStream_t, look: impl FnOnce(&Stream) -> T) -> Answer<T> {
     let streams = STREAMS.read().unwrap_or_else(PoisonError::into_inner);
     let found = streams.as_ref().and_then(|streams| streams.get(&stream.as_raw()));
-    // As `isValid` in AMD's hip_stream.cpp.
+    // The same error as from `isValid` in AMD's hip_stream.cpp.
     found.map(look).ok_or(hipErrorContextIsDestroyed)
 }
 
-/// Returns true for the handles that are no objects.
+/// Returns true for the handles of default streams.
 pub(crate) fn is_default(stream: hipStream_t) -> bool {
     stream.as_raw() <= 2
 }
 
-/// The device of a stream: for a default stream the calling thread's.
+/// Returns a stream's device. A default stream's device is the calling thread's.
 ///
 /// # Errors
-/// `hipErrorContextIsDestroyed` for what is no stream.
+/// `hipErrorContextIsDestroyed` if there is no such stream.
 pub(crate) fn device_of(stream: hipStream_t) -> Answer<c_int> {
     if is_default(stream) { Ok(state::device()) } else { find(stream, |stream| stream.device) }
 }
 
-/// Returns true if the default stream waits for this one and the other way round.
+/// Returns true if this stream and the default stream wait for each other.
 pub(crate) fn is_blocking(stream: hipStream_t) -> bool {
     stream == hipStream_t::PER_THREAD
         || !is_default(stream) && find(stream, |stream| stream.flags == hipStreamDefault).unwrap_or(false)
 }
 
-/// The handle that a function with the suffix `_spt` means.
+/// Translates a stream argument of a function with the suffix `_spt`.
 pub(crate) fn per_thread(stream: hipStream_t) -> hipStream_t {
     if stream.is_legacy_default() { hipStream_t::PER_THREAD } else { stream }
 }
 
-/// The driver, with the device of a stream as the current one; checks that there is such a stream.
+/// Checks a stream, makes its device current, and returns the driver.
 ///
 /// # Errors
-/// `hipErrorContextIsDestroyed` for what is no stream.
+/// `hipErrorContextIsDestroyed` if there is no such stream.
 pub(crate) fn enter_on(stream: hipStream_t) -> Answer<&'static Driver> {
     let driver = started()?.enter(device_of(stream)?)?;
     used(stream);
@@ -78,7 +79,7 @@ pub(crate) fn enter_on(stream: hipStream_t) -> Answer<&'static Driver> {
 
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
-/// Adds a stream of the calling thread's device.
+/// Adds a stream on the calling thread's device.
 pub(crate) fn add(stream: hipStream_t, flags: c_uint, priority: c_int, mask: Vec<u32>) {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let new = Stream { device: state::device(), flags, priority, mask, number };
@@ -92,21 +93,21 @@ pub(crate) fn remove(stream: hipStream_t) {
     streams.get_or_insert_default().remove(&stream.as_raw());
 }
 
-/// True while the default stream may have work that nobody has waited for.
+/// True while the default stream may have work that no call has waited for.
 pub(crate) static LEGACY_BUSY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static ENDING: Ending = const { Ending(Cell::new(false)) };
 }
 
-/// Waits for the work in the thread's own stream when the thread ends, as AMD's runtime does (`~TlsData`, which destroys
-/// the stream). CUDA leaves the work to itself.
+/// Waits for the work in the thread's own stream when the thread ends, as AMD's runtime does (`~TlsData`
+/// destroys the stream). CUDA does not wait.
 struct Ending(Cell<bool>);
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        // At the end of the process there may be no driver any more.
-        // SAFETY: these functions only read.
+        // The main thread ends with the process, when the driver may be gone already.
+        // SAFETY: these functions have no preconditions.
         let is_main = unsafe { libc::gettid() == libc::getpid() };
         if let (true, false, Ok(started)) = (self.0.get(), is_main, state::started()) {
             for device in 0..started.devices {
@@ -116,7 +117,7 @@ impl Drop for Ending {
     }
 }
 
-/// Notes that there will be work in a stream.
+/// Notes that a default stream may get work.
 fn used(stream: hipStream_t) {
     if stream.is_legacy_default() {
         LEGACY_BUSY.store(true, Ordering::Release);

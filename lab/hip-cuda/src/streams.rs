@@ -28,19 +28,17 @@ fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int, mask: Vec<u32
 }
 
 fn destroy(stream: hipStream_t) -> Answer {
-    if stream.is_null() {
-        return Err(hipErrorInvalidHandle);
-    }
+    // AMD's runtime does not let programs destroy default streams either. Null is one of them.
     if is_default(stream) {
-        // As AMD, which does not end its own streams.
         return Err(hipErrorInvalidHandle);
     }
     let driver = enter_on(stream)?;
     captures::forget(stream);
     let device = device_of(stream)?;
-    // AMD's runtime waits for the stream's work here (`hip::Stream::terminate`), CUDA does not. During a capture there is none.
+    // AMD's runtime waits for the stream's work here (`hip::Stream::terminate`); CUDA does not. A capture has
+    // no work, so a refusal does not matter.
     if driver.stream_synchronize(stream) == Err(hipErrorInvalidContext) {
-        // A thread that ends, in the destructors of other libraries, has no context any more.
+        // CUDA has dropped the context of a thread that ends and runs destructors of other libraries.
         let elsewhere = std::thread::spawn(move || {
             let driver = state::started()?.enter(device)?;
             let _ = driver.stream_synchronize(stream);
@@ -54,8 +52,8 @@ fn destroy(stream: hipStream_t) -> Answer {
     Ok(())
 }
 
-/// Up to 5.x waits for and queries of a blocking stream are about the default stream as well (`hipStreamSynchronize` and
-/// `hipStreamQuery` in hip_stream.cpp).
+/// Up to 5.x, waits for and queries of a blocking stream include the default stream (`hipStreamSynchronize`
+/// and `hipStreamQuery` in hip_stream.cpp).
 fn with_legacy(stream: hipStream_t, ask: impl FnOnce(hipStream_t) -> Answer) -> Answer {
     if blobs::major() >= 6 || !LEGACY_BUSY.load(Ordering::Acquire) || !is_blocking(stream) || captures::any()
     {
@@ -66,7 +64,7 @@ fn with_legacy(stream: hipStream_t, ask: impl FnOnce(hipStream_t) -> Answer) -> 
     Ok(())
 }
 
-/// Waits until everything in the stream has completed.
+/// Waits until all work in a stream has completed.
 pub(crate) fn synchronize(stream: hipStream_t) -> Answer {
     let driver = enter_on(stream)?;
     driver.stream_synchronize(stream)?;
@@ -76,10 +74,10 @@ pub(crate) fn synchronize(stream: hipStream_t) -> Answer {
     with_legacy(stream, |legacy| driver.stream_synchronize(legacy))
 }
 
-/// Does work in a default stream and waits for it.
+/// Submits work to a default stream and waits for it.
 ///
 /// # Errors
-/// `hipErrorStreamCaptureImplicit` while a stream that the default stream waits for captures.
+/// `hipErrorStreamCaptureImplicit` while any stream captures, and the errors of the work.
 pub(crate) fn now(stream: hipStream_t, work: impl FnOnce() -> Answer) -> Answer {
     captures::refuse_implicit()?;
     work()?;
@@ -112,7 +110,7 @@ fn wait_event(stream: hipStream_t, event: hipEvent_t, flags: c_uint) -> Answer {
     enter_on(stream)?.stream_wait(stream, event, flags)
 }
 
-/// The masks that a device with so many compute units can have: a bit for each.
+/// Returns the mask of all compute units: one bit for each.
 fn all_units() -> Answer<Vec<u32>> {
     let mut units = 0;
     enter()?.device_attribute(&mut units, crate::devices::MULTIPROCESSORS, state::device())?;

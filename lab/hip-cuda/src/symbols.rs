@@ -1,4 +1,4 @@
-//! Copies to and from variables of programs, and what programs ask about variables and kernels.
+//! Copies to and from a program's variables, and queries about variables and kernels.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -13,8 +13,8 @@ use crate::state::{self, api, enter, put, required, started};
 use crate::stream_table::{LEGACY, OWN, per_thread};
 use crate::streams::now;
 
-/// The address of a part of a variable (`ihipMemcpySymbol_validate` in hip_memory.cpp). From 6.3 on only the direction
-/// that the call says is permitted, and within a device.
+/// Returns the address of a part of a variable (`ihipMemcpySymbol_validate` in hip_memory.cpp). From 6.3 on
+/// it permits only the direction `own` of the calling function, and copies within a device.
 fn part(
     symbol: *const c_void,
     bytes: usize,
@@ -34,7 +34,7 @@ fn part(
     Ok(ptr::with_exposed_provenance_mut(start + offset))
 }
 
-/// A part of a variable, as a call names it.
+/// A part of a variable, with the direction that the program passes.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     symbol: *const c_void,
@@ -148,18 +148,17 @@ api! {
     }
     [own] fn hipFuncSetAttribute(host: *const c_void, attribute: c_int, value: c_int) {
         enter()?;
-        let function = kernel(host, state::device()).map_err(|_| hipErrorInvalidDeviceFunction)?;
+        // There is nothing to set: a kernel may use all dynamic memory from the start (`modules::look_up`).
+        kernel(host, state::device())?;
         if !matches!(attribute, MAX_DYNAMIC_SHARED | CARVEOUT) || value < 0 {
             return Err(hipErrorInvalidValue);
         }
-        // A kernel may use all dynamic memory from the start (`modules::look_up`).
-        let _ = function;
         Ok(())
     }
     [own] fn hipFuncSetCacheConfig(host: *const c_void, preference: c_int) {
         let _ = host;
         enter()?;
-        // AMD's devices have no such choice, and the call succeeds.
+        // AMD's devices have no cache configuration, and the call succeeds.
         if (0..=3).contains(&preference) { Ok(()) } else { Err(hipErrorInvalidValue) }
     }
     [own] fn hipFuncSetSharedMemConfig(host: *const c_void, config: c_int) {

@@ -1,4 +1,4 @@
-//! Waits for values in memory, and writes of them. The comparisons have CUDA's numbers.
+//! Stream waits for values in memory, and stream writes. The comparisons have the same numbers as CUDA's.
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -8,9 +8,9 @@ use std::time::Duration;
 use hip_sys::types::*;
 
 use crate::errors::Answer;
-use crate::memory;
 use crate::state::{api, get, required};
 use crate::stream_table::enter_on;
+use crate::{captures, memory};
 
 /// `hipStreamWaitValueGte`, `-Eq`, `-And`, `-Nor`.
 const GREATER: c_uint = 0;
@@ -18,13 +18,13 @@ const EQUAL: c_uint = 1;
 const AND: c_uint = 2;
 const NOR: c_uint = 3;
 
-/// `ihipStreamOperation` in hip_stream_ops.cpp: memory that the runtime knows.
+/// Refuses memory that the runtime does not know (`ihipStreamOperation` in hip_stream_ops.cpp).
 fn check(address: *mut c_void) -> Answer {
     required(address)?;
     memory::find(address).map(drop).ok_or(hipErrorInvalidValue)
 }
 
-/// A wait with a mask, which CUDA does not have: a host function of the stream looks at the word.
+/// A wait with a mask, which CUDA lacks: a host function in the stream polls the word.
 #[derive(Debug)]
 struct Masked {
     address: *mut c_void,
@@ -38,7 +38,7 @@ impl Masked {
     fn holds(&self, word: u64) -> bool {
         let (word, value) = (word & self.mask, self.value & self.mask);
         match self.compare {
-            // As CUDA: the difference is not negative, so that counters may overflow.
+            // As in CUDA: the difference is not negative, so that counters may wrap around.
             GREATER if self.wide => word.wrapping_sub(value).cast_signed() >= 0,
             GREATER => (word as u32).wrapping_sub(value as u32).cast_signed() >= 0,
             EQUAL => word == value,
@@ -48,7 +48,8 @@ impl Masked {
     }
 
     fn word(&self) -> u64 {
-        // SAFETY: the memory is pinned and known, and aligned as the program must.
+        // SAFETY: `wait` has checked that the host reaches the memory. HIP requires the program to align the
+        // address and to keep the memory until the wait ends.
         unsafe {
             if self.wide {
                 AtomicU64::from_ptr(self.address.cast()).load(Ordering::Acquire)
@@ -60,9 +61,9 @@ impl Masked {
 }
 
 unsafe extern "C" fn wait_masked(data: *mut c_void) {
-    // SAFETY: the data is the box that was given with this function, which comes once.
+    // SAFETY: the data is the box that was passed with this function, and the driver calls it once.
     let wait = unsafe { Box::from_raw(data.cast::<Masked>()) };
-    // Nothing tells the host of a store to memory.
+    // Nothing notifies the host of a store to memory, so it polls.
     while !wait.holds(wait.word()) {
         std::thread::sleep(Duration::from_micros(100));
     }
@@ -88,12 +89,14 @@ fn wait(
             driver.wait_32(stream, address.addr(), value as u32, flags)
         };
     }
-    if !memory::find(address).is_some_and(|memory| memory.kind.is_on_host()) {
+    // A graph would call the function at each launch, but its box lives for one call only.
+    let on_host = memory::find(address).is_some_and(|memory| memory.kind.is_on_host());
+    if !on_host || captures::is_capturing(stream) {
         return Err(hipErrorNotSupported);
     }
     let wait = Box::into_raw(Box::new(Masked { address, value, mask, compare: flags, wide }));
     driver.host_function(stream, wait_masked, wait.cast()).inspect_err(|_| {
-        // SAFETY: the driver has not taken it.
+        // SAFETY: the driver refused the call, so nothing else uses the box.
         drop(unsafe { Box::from_raw(wait) });
     })
 }
@@ -108,12 +111,12 @@ fn write(stream: hipStream_t, address: *mut c_void, value: u64, wide: bool) -> A
     }
 }
 
-/// `hipStreamMemOp*`: waits and writes, narrow and wide.
+/// `hipStreamMemOp*`: waits and writes of 32 and 64 bits.
 const WAIT_32: u32 = 1;
 const WRITE_32: u32 = 2;
 const WAIT_64: u32 = 4;
 const WRITE_64: u32 = 5;
-/// The most operations of one call (`ihipBatchMemOperation`).
+/// The maximum number of operations in one call (`ihipBatchMemOperation`).
 const MOST: c_uint = 256;
 
 api! {

@@ -1,6 +1,6 @@
-//! The programs that cannot run on hip-cuda, with the reason.
+//! The programs that cannot run on hip-cuda, with the reasons.
 
-/// Programs that one reason keeps away.
+/// Programs that cannot run for the same reason.
 #[derive(Debug)]
 pub struct Omitted {
     /// Their names.
@@ -9,11 +9,11 @@ pub struct Omitted {
     pub reason: &'static str,
 }
 
-/// All of them. A listed program that passes is a failure.
+/// All programs that cannot run. If a listed program passes, the test fails.
 pub const OMITTED: &[Omitted] = &[
     Omitted {
         programs: &["kernels", "error_launch_bounds"],
-        reason: "expects memory as the simulated GPU leaves it under a kernel that it does not know; here every kernel runs",
+        reason: "expects that the simulated GPU does not run an unknown kernel; hip-cuda runs every kernel",
     },
     Omitted {
         programs: &["held", "kfd_bad_arguments", "kfd_ioctls", "kfd_touch", "update_queue"],
@@ -33,7 +33,7 @@ pub const OMITTED: &[Omitted] = &[
     },
     Omitted {
         programs: &["life_atexit", "life_static"],
-        reason: "works after main has returned, when the CUDA driver has ended for the thread or the process",
+        reason: "calls HIP after main has returned, when the CUDA driver has shut down",
     },
     Omitted {
         programs: &["life_exec_clean"],
@@ -41,10 +41,10 @@ pub const OMITTED: &[Omitted] = &[
     },
     Omitted {
         programs: &["query_behind_whole"],
-        reason: "queries, inside a callback, the callback's own stream, which CUDA takes for busy and AMD for idle",
+        reason: "queries the callback's own stream inside a callback; CUDA reports it as busy, AMD as idle",
     },
     Omitted {
         programs: &["vram"],
-        reason: "fills a device's memory by two processes; each process of the stand-in has memory of its own",
+        reason: "fills one device's memory from two processes; lab/cuda-cpu gives each its own memory",
     },
 ];

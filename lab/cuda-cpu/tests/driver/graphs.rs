@@ -99,7 +99,8 @@ fn a_node_shows_its_parameters() {
     let mut params = mixing(0, 0, 0).node(0);
     assert_eq!(s.driver.cuGraphKernelNodeGetParams(nodes[0], &mut params), 0);
     assert_eq!((params.func, params.grid, params.block), (s.function(c"mix"), [4, 1, 1], [64, 1, 1]));
-    // SAFETY: the list has the addresses of four arguments; the last one has eight bytes.
+    // SAFETY: the list has the addresses of four arguments, the last one has eight bytes, and the node is
+    // unchanged.
     assert_eq!(unsafe { params.params.add(3).read().cast::<u64>().read_unaligned() }, 6);
     assert_eq!(s.driver.cuGraphKernelNodeGetParams(4242, &mut params), 1);
 }

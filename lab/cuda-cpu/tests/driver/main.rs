@@ -1,5 +1,6 @@
-//! The library through its C interface, as a program uses it: order of streams, events, captures, graphs, pools, other
-//! processes, and errors. Nothing here depends on time: a stream is held by a wait for a word that the test writes.
+//! Tests of the library through its C interface: order of streams, events, captures, graphs, pools, other
+//! processes, and errors. No result depends on time: a stream stays busy by a wait for a word that the test
+//! writes.
 
 mod captures;
 mod errors;

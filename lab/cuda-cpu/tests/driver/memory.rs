@@ -20,7 +20,7 @@ fn copies_go_between_all_kinds_of_memory() {
     }
     assert_eq!(s.driver.cuCtxSynchronize(), 0);
     for at in [pinned, managed] {
-        // SAFETY: both are mapped for the CPU and have 100 words, which nothing writes any more.
+        // SAFETY: the CPU can access both, they have 100 words each, and all copies have completed.
         assert_eq!(unsafe { std::slice::from_raw_parts(at as *const u64, 100) }, pageable);
     }
     assert_eq!(
@@ -56,7 +56,8 @@ fn rows_are_copied_with_their_pitches() {
     let s = begin();
     let at = s.words(64);
     let rows: Vec<u8> = (0..30).collect();
-    // Three rows of 10 bytes, from column 2 on, to rows of 32 bytes in line 1 on, from column 4 on.
+    // Three rows with a pitch of 10 bytes from column 2 on, to rows with a pitch of 32 bytes from row 1 and
+    // column 4 on.
     let (host, device) = (1, 2);
     let copy = [2, 0, host, rows.as_ptr() as usize, 0, 0, 10, 4, 1, device, 0, at, 0, 32, 8, 3];
     assert_eq!(s.driver.cuMemcpy2DUnaligned_v2(&copy), 0);
@@ -76,7 +77,7 @@ fn registered_memory_is_reached_by_the_device() {
     let words = vec![0_u64; 64];
     let at = words.as_ptr() as usize;
     assert_eq!(s.mix(0, at, 64, 1), 0);
-    // The kernel's fault comes later, so this context is not used for it: see errors.rs.
+    // The kernel's fault ends the context (errors.rs), so the rest uses a new one.
     assert_ne!(s.driver.cuCtxSynchronize(), 0);
     assert_eq!(s.driver.cuDevicePrimaryCtxReset_v2(0), 0);
     drop(s);

@@ -1,4 +1,4 @@
-//! Memory and events between processes, and children of a fork.
+//! Memory and events that processes share, and forked children.
 
 use std::process::Command;
 use std::ptr;
@@ -9,7 +9,7 @@ fn hex(handle: &IpcHandle) -> String {
     handle.0.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The handle in a variable of the environment.
+/// Returns the handle in an environment variable.
 fn handle(name: &str) -> IpcHandle {
     let text = std::env::var(name).expect(name);
     let byte = |index: usize| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).expect("two digits");
@@ -69,7 +69,8 @@ fn child_of_the_test() {
 fn a_forked_child_is_refused() {
     let s = begin();
     let query = driver();
-    // SAFETY: the child calls functions that return at once, and ends without running anything of the parent's.
+    // SAFETY: the child only makes calls that read flags and return, and `_exit` runs no destructors.
+    // `waitpid` writes to a local variable.
     unsafe {
         let child = libc::fork();
         if child == 0 {

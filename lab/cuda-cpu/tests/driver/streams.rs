@@ -2,8 +2,8 @@
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
 
 use crate::support::{begin, driver, step};
 
@@ -57,7 +57,8 @@ fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
     let at = s.words(1);
     let gate = s.gate(blocking);
     assert_eq!(s.driver.cuStreamQuery(other), 0, "blocking streams do not wait for each other");
-    // Work on the legacy stream waits for the blocking stream; what comes to another one then waits for that.
+    // Work on the legacy stream waits for the blocking stream, and later work on another blocking stream
+    // waits for it.
     assert_eq!(s.driver.cuMemsetD8Async(at, 1, 8, 0), 0);
     assert_eq!(s.driver.cuMemsetD8Async(at, 2, 8, other), 0);
     for stream in [0, 1, blocking, other] {
@@ -137,7 +138,7 @@ fn calls_inside_host_functions_are_refused() {
 
 #[test]
 fn a_full_launch_queue_holds_the_caller() {
-    static LAUNCHED: AtomicUsize = AtomicUsize::new(0);
+    let (launched, launches) = channel();
     let s = begin();
     let (stream, at) = (s.stream(NON_BLOCKING), s.words(1));
     let gate = s.gate(stream);
@@ -146,15 +147,13 @@ fn a_full_launch_queue_holds_the_caller() {
         assert_eq!(driver().cuCtxSetCurrent(context), 0);
         for _ in 0..1100 {
             assert_eq!(driver().cuMemsetD8Async(at, 1, 8, stream), 0);
-            LAUNCHED.fetch_add(1, Ordering::AcqRel);
+            launched.send(()).unwrap();
         }
     });
-    // With the wait at its front, 1,023 more have room.
-    while LAUNCHED.load(Ordering::Acquire) < 1023 {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    // The wait is at the front of the queue, so 1,023 more commands have room.
+    assert_eq!(launches.iter().take(1023).count(), 1023);
     assert_eq!(s.driver.cuStreamQuery(stream), NOT_READY);
-    assert_eq!(LAUNCHED.load(Ordering::Acquire), 1023);
+    assert!(launches.try_recv().is_err(), "the caller waits for room");
     gate.open();
     caller.join().unwrap();
     assert_eq!(s.driver.cuStreamSynchronize(stream), 0);

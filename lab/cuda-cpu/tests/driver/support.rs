@@ -1,4 +1,4 @@
-//! The library's functions, and what all tests need.
+//! The library's functions, and helpers for all tests.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -22,7 +22,8 @@ macro_rules! functions {
             fn load() -> Driver {
                 // Cargo builds the library into the folder of this test.
                 let path = std::env::current_exe().expect("the path of this test").with_file_name("libcuda_cpu.so");
-                // SAFETY: the library has no initialisers that need anything, and the types below are the documented ones.
+                // SAFETY: the library's initialisers have no preconditions, and the types are the documented
+                // ones.
                 unsafe {
                     let library = Library::new(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                     $(let $name = *library
@@ -35,7 +36,8 @@ macro_rules! functions {
             $(
                 /// The function of this name. The tests pass pointers that are valid or null.
                 pub fn $name(&self, $($arg: $type),*) -> c_uint {
-                    // SAFETY: the type is the documented one, and the tests pass pointers as the function wants them.
+                    // SAFETY: the type is the documented one, and the tests pass pointers that the function
+                    // accepts.
                     unsafe { (self.$name)($($arg),*) }
                 }
             )*
@@ -167,7 +169,7 @@ pub const PTX: &std::ffi::CStr = cr#"
 .visible .entry foreign(.param .u64 a) { ret; }
 "#;
 
-/// One test's use of the library: tests take turns, because captures and contexts concern the whole process.
+/// One test's use of the library. Tests take turns, because captures and contexts affect the whole process.
 pub struct Session {
     pub driver: &'static Driver,
     pub context: usize,
@@ -181,14 +183,14 @@ pub fn driver() -> &'static Driver {
     DRIVER.get_or_init(Driver::load)
 }
 
-/// Begins a test: a primary context that is current, and the module.
+/// Begins a test: makes the primary context current, and loads the module.
 pub fn begin() -> Session {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let driver = driver();
     let (mut context, mut module) = (0, 0);
     assert_eq!(driver.cuInit(0), 0);
-    // Nothing of an earlier test is left.
+    // Removes what an earlier test has left.
     assert_eq!(driver.cuDevicePrimaryCtxReset_v2(0), 0);
     assert_eq!(driver.cuDevicePrimaryCtxRetain(&mut context, 0), 0);
     assert_eq!(driver.cuCtxSetCurrent(context), 0);
@@ -212,7 +214,8 @@ pub struct Gate {
 
 impl Gate {
     pub fn open(&self) {
-        // SAFETY: the word was allocated by `gate` and is used by atomics only.
+        // SAFETY: `gate` has allocated the word, no test frees it while the gate lives, and all accesses are
+        // atomic.
         unsafe { AtomicU32::from_ptr(self.at as *mut u32) }.store(1, Ordering::Release);
     }
 }
@@ -275,14 +278,14 @@ impl Session {
         at
     }
 
-    /// What device memory holds once its stream has come so far.
+    /// Returns the contents of device memory after the stream's earlier work.
     pub fn read(&self, at: usize, n: usize, stream: usize) -> Vec<u64> {
         let mut words = vec![0_u64; n];
         assert_eq!(self.driver.cuMemcpyAsync(words.as_mut_ptr() as usize, at, n * 8, stream), 0);
         words
     }
 
-    /// Holds a stream.
+    /// Holds a stream until the gate is opened.
     pub fn gate(&self, stream: usize) -> Gate {
         let mut at = 0;
         assert_eq!(self.driver.cuMemHostAlloc(&mut at, 4, 0), 0);

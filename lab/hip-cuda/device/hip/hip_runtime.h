@@ -1,6 +1,7 @@
-/* What clang takes in place of AMD's hip/hip_runtime.h when scripts/hip-cuda compiles the device code of this project's
- * programs for NVIDIA's PTX: the words of the language, the indices, and what the kernels use of AMD's devices. Host code
- * is parsed against AMD's own hip_runtime_api.h, and nothing is made of it. */
+/* Replaces AMD's hip/hip_runtime.h when scripts/hip-cuda compiles the device code of this project's programs
+ * to PTX. It defines the keywords of HIP, the thread and block indices, and the built-in functions of AMD's
+ * devices that the kernels call. clang parses host code against AMD's own hip_runtime_api.h and generates
+ * nothing for it. */
 #ifndef GIVEWAY_HIP_CUDA_HIP_RUNTIME_H
 #define GIVEWAY_HIP_CUDA_HIP_RUNTIME_H
 
@@ -35,14 +36,15 @@ HIP_CUDA_INDEX(blockDim, ntid)
 HIP_CUDA_INDEX(gridDim, nctaid)
 #undef HIP_CUDA_INDEX
 
-/* AMD's constant clock has 100 MHz, %globaltimer counts nanoseconds. */
+/* AMD's constant clock runs at 100 MHz; %globaltimer counts nanoseconds. */
 static __device__ inline unsigned long long hip_cuda_ticks() {
   unsigned long long now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now / 10;
 }
 static __device__ inline unsigned long long wall_clock64() { return hip_cuda_ticks(); }
-/* As long as AMD's s_sleep of a few hundred cycles; without it the looks at the clock would be the kernel's work. */
+/* Takes as long as AMD's s_sleep of a few hundred cycles. Without it the kernel would poll the clock without
+ * pause. */
 static __device__ inline void hip_cuda_pause() { asm volatile("nanosleep.u32 400;"); }
 #define __builtin_amdgcn_s_memrealtime() hip_cuda_ticks()
 #define __builtin_readsteadycounter() hip_cuda_ticks()
