@@ -38,10 +38,13 @@ fn parsed(bytes: &[u8]) -> Answer<Image> {
     ptx::read(text.trim_end_matches('\0')).ok_or(INVALID_PTX)
 }
 
+/// Loads a module. Waits for all work on the device first, as NVIDIA's driver may: a caller that holds the device
+/// with a wait for the host must not load anything then.
 fn load(call: &mut Call, to: Out<Handle>, image: &Image) -> Answer {
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
+    drain(call);
     let arena = device::arena(call.device)?;
     let context = call.context;
     let mut module = Module { context, functions: BTreeMap::new(), globals: BTreeMap::new() };

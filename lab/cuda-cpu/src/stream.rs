@@ -88,10 +88,12 @@ crate::api! {
         Ok(())
     }
 
+    /// Unsafe during a capture, although it changes nothing: so it is on NVIDIA's driver 580.
     fn cuStreamQuery(stream: Handle) {
         let mut call = enter()?;
         let stream = call.stream(stream)?;
         call.not_capturing(stream)?;
+        call.may_disturb()?;
         if engine::ends(&call.state, stream)?.is_empty() { Ok(()) } else { Err(NOT_READY) }
     }
 

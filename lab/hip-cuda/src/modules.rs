@@ -136,6 +136,7 @@ fn load(place: *mut hipModule_t, image: *const c_void) -> Answer {
     let code = (!code.is_empty()).then_some(code);
     state::enter()?;
     let module = Arc::new(Module { image: Image::default(), device: state::device(), code });
+    module.prepare();
     let handle = hipModule_t::from_raw(Arc::as_ptr(&module).addr());
     let mut modules = MODULES.write().unwrap_or_else(PoisonError::into_inner);
     modules.get_or_insert_default().insert(handle.as_raw(), module);
@@ -155,6 +156,19 @@ pub(crate) fn text(name: *const c_char) -> Answer<String> {
 }
 
 impl Module {
+    /// Loads the module's kernels now: CUDA may wait for running work when it loads code, so a first launch behind
+    /// work that waits for the host would hang. What cannot be loaded is refused at its first use.
+    fn prepare(&self) {
+        const END: &[u8] = b".kd\0";
+        let code = self.code.as_deref().unwrap_or_default();
+        for (at, _) in code.windows(END.len()).enumerate().filter(|(_, bytes)| *bytes == END) {
+            let start = code[..at].iter().rposition(|&byte| byte == 0).map_or(0, |zero| zero + 1);
+            if let Ok(name) = std::str::from_utf8(&code[start..at]) {
+                let _ = look_up(&self.image, self.device, name);
+            }
+        }
+    }
+
     /// Returns false if the code object certainly lacks the symbol, so that AMD's runtime would not find it
     /// either.
     fn may_have(&self, symbol: &str) -> bool {

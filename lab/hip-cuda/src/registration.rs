@@ -69,6 +69,33 @@ pub(crate) fn kernel(host: *const c_void, device: c_int) -> Answer<Function> {
     Ok(function)
 }
 
+/// Loads the registered kernels and variables on a device. CUDA may wait for running
+/// work when it loads code, so a first launch behind work that waits for the host would hang. What cannot be loaded
+/// is refused at its first use.
+fn prepare(device: c_int) {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(all) = registered.as_ref() else { return };
+    let kernels: Vec<Arc<Kernel>> = all.kernels.values().cloned().collect();
+    let variables: Vec<Variable> = all.variables.values().cloned().collect();
+    drop(registered);
+    kernels.iter().for_each(|kernel| kernel.load(device));
+    for Variable { image, name, size } in variables {
+        let _ = image.variable(device, &name, Some(size));
+    }
+}
+
+impl Kernel {
+    fn load(&self, device: c_int) {
+        let mut on = self.on.lock().unwrap_or_else(PoisonError::into_inner);
+        if on.contains_key(&device) {
+            return;
+        }
+        if let Ok(function) = modules::look_up(&self.image, device, &self.name) {
+            on.insert(device, function);
+        }
+    }
+}
+
 /// Returns a variable's address on the calling thread's device, and its size in bytes.
 ///
 /// # Errors
@@ -99,6 +126,7 @@ api! {
     [value] fn __hipRegisterFatBinary(data: *const c_void) -> *mut *mut c_void {
         // The handle points to memory, because the program may read it.
         let handle = Box::into_raw(Box::new(data.cast_mut()));
+        state::on_new_context(prepare);
         registered(|all| all.images.insert(handle.addr(), Arc::default()));
         handle
     }
@@ -119,6 +147,8 @@ api! {
             let Some(image) = all.images.get(&handle.addr()).cloned() else { return };
             all.kernels.insert(host.addr(), Arc::new(Kernel { image, name, on: Mutex::default() }));
         });
+        // Not now: the program may be opening a library, and work that is waited for may need the loader's lock.
+        state::prepare_again();
     }
     [value] fn __hipRegisterVar(handle: *mut *mut c_void, host: *mut c_void, host_name: *mut c_char,
         name: *mut c_char, external: c_int, size: usize, constant: c_int, global: c_int) -> () {

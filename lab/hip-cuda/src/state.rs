@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hip_sys::types::*;
@@ -59,6 +60,21 @@ pub(crate) struct Started {
     contexts: Mutex<Vec<Option<Opaque>>>,
 }
 
+/// The function that prepares a device whose context has been made.
+static PREPARE: OnceLock<fn(c_int)> = OnceLock::new();
+/// True if the devices in use are to be prepared again at the next call.
+static AGAIN: AtomicBool = AtomicBool::new(false);
+
+/// Names the function that is called with each device whose context has been made.
+pub(crate) fn on_new_context(prepare: fn(c_int)) {
+    let _ = PREPARE.set(prepare);
+}
+
+/// Calls that function again, for each device in use, before the next call on a device.
+pub(crate) fn prepare_again() {
+    AGAIN.store(true, Ordering::Release);
+}
+
 static STARTED: OnceLock<Answer<Started>> = OnceLock::new();
 
 thread_local! {
@@ -81,6 +97,12 @@ fn start() -> Answer<Started> {
     Ok(Started { driver, devices, contexts })
 }
 
+fn prepare(device: c_int) {
+    if let Some(prepare) = PREPARE.get() {
+        prepare(device);
+    }
+}
+
 /// The driver, loaded by the first call.
 pub(crate) fn started() -> Answer<&'static Started> {
     STARTED.get_or_init(start).as_ref().map_err(|&code| code)
@@ -89,20 +111,42 @@ pub(crate) fn started() -> Answer<&'static Started> {
 impl Started {
     /// Returns a device's context, which the first call creates.
     pub(crate) fn context(&self, device: c_int) -> Answer<Opaque> {
+        let (context, new) = self.open(device)?;
+        if new {
+            prepare(device);
+        }
+        Ok(context)
+    }
+
+    /// Returns the devices that have a context.
+    fn in_use(&self) -> Vec<c_int> {
+        let contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
+        (0..)
+            .zip(contexts.iter())
+            .filter(|(_, context)| context.is_some())
+            .map(|(device, _)| device)
+            .collect()
+    }
+
+    /// Returns a device's context, and true if this call has created it.
+    fn open(&self, device: c_int) -> Answer<(Opaque, bool)> {
         let mut contexts = self.contexts.lock().unwrap_or_else(PoisonError::into_inner);
         let index = usize::try_from(device).map_err(|_| hipErrorInvalidDevice)?;
         let place = contexts.get_mut(index).ok_or(hipErrorInvalidDevice)?;
         if let Some(context) = *place {
-            return Ok(context);
+            return Ok((context, false));
         }
         let mut context = Opaque::NULL;
         self.driver.context_retain(&mut context, device)?;
         *place = Some(context);
-        Ok(context)
+        Ok((context, true))
     }
 
     /// Makes a device's context current in CUDA on this thread.
     pub(crate) fn enter(&self, device: c_int) -> Answer<&Driver> {
+        if AGAIN.load(Ordering::Relaxed) && AGAIN.swap(false, Ordering::Acquire) {
+            self.in_use().into_iter().for_each(prepare);
+        }
         if ENTERED.get() != device {
             self.driver.context_set(self.context(device)?)?;
             ENTERED.set(device);

@@ -86,8 +86,12 @@ pub(crate) fn now(stream: hipStream_t, work: impl FnOnce() -> Answer) -> Answer 
 
 fn query(stream: hipStream_t) -> Answer {
     let driver = enter_on(stream)?;
-    driver.stream_query(stream)?;
-    with_legacy(stream, |legacy| driver.stream_query(legacy))
+    let ask = || {
+        driver.stream_query(stream)?;
+        with_legacy(stream, |legacy| driver.stream_query(legacy))
+    };
+    // AMD permits queries of other streams during a capture; CUDA permits them only in relaxed mode.
+    if captures::any() { captures::relaxed(driver, ask) } else { ask() }
 }
 
 fn flags(stream: hipStream_t, place: *mut c_uint) -> Answer {
