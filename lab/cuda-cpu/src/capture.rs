@@ -211,7 +211,8 @@ impl Call {
         Ok(())
     }
 
-    /// Ends a capture and returns its graph.
+    /// Ends a capture and returns its graph. A call for the wrong stream or on the wrong thread invalidates the
+    /// capture: NVIDIA's documentation leaves that open, so a caller must not depend on the capture any more.
     ///
     /// # Errors
     /// `ILLEGAL_STATE`: the stream does not capture. `CAPTURE_UNMATCHED`: another stream began the capture.
@@ -222,10 +223,10 @@ impl Call {
         let (number, tail) = self.state.streams[&stream].capture.clone().ok_or(ILLEGAL_STATE)?;
         let capture = self.state.captures.get(&number).ok_or(ILLEGAL_STATE)?;
         if capture.origin != stream {
-            return Err(CAPTURE_UNMATCHED);
+            return Err(invalidate(&mut self.state, number, CAPTURE_UNMATCHED));
         }
         if capture.mode != RELAXED && Some(capture.thread) != thread(|own| own.number) {
-            return Err(CAPTURE_WRONG_THREAD);
+            return Err(invalidate(&mut self.state, number, CAPTURE_WRONG_THREAD));
         }
         let graph = capture.graph;
         let leaves = self.state.graphs.get(&graph).map(Graph::leaves).unwrap_or_default();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
-use crate::abi::{Answer, LAUNCH_OUT_OF_RESOURCES};
+use crate::abi::{Answer, ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES};
 use crate::memory::reached;
 use crate::turns;
 
@@ -102,7 +102,8 @@ pub fn find(name: &str, params: &[Param]) -> Option<Native> {
         "crowded" => native(crowded, &[8]),
         "_Z7crowdedPy" => native(crowded_shared, &[8]),
         "_Z6narrowPy" => native(narrow, &[8]),
-        "_Z7nothingv" | "_Z11shared_onlyv" => native(nothing, &[]),
+        "_Z7nothingv" => native(nothing, &[]),
+        "_Z11shared_onlyv" => native(shared_only, &[]),
         "_Z8strangerPyjy" => native(stranger, &[8, 4, 8]),
         _ => return None,
     };
@@ -145,6 +146,12 @@ impl Launch {
 
 fn nothing(_: &Launch) -> Answer {
     Ok(())
+}
+
+/// `words[threadIdx.x] = threadIdx.x` in dynamic shared memory, whose end NVIDIA's devices check.
+fn shared_only(launch: &Launch) -> Answer {
+    let bytes = u64::from(launch.block[0]) * 8;
+    if u64::from(launch.shared) < bytes { Err(ILLEGAL_ADDRESS) } else { Ok(()) }
 }
 
 fn busy(launch: &Launch) -> Answer {
@@ -249,7 +256,6 @@ fn stranger(launch: &Launch) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::ILLEGAL_ADDRESS;
     use crate::memory::{self, Block, Kind, Mapping};
 
     fn params(sizes: &[usize]) -> Vec<Param> {
@@ -307,6 +313,13 @@ mod tests {
         assert_eq!(span.words()[64].load(Relaxed), 0);
         let beyond = launch("mix", &[8, 8, 4, 8], &[at, at, 101, 5], 2, 64);
         assert_eq!(beyond.run(), Err(ILLEGAL_ADDRESS));
+    }
+
+    #[test]
+    fn dynamic_shared_memory_has_an_end() {
+        let launched = launch("_Z11shared_onlyv", &[], &[], 1, 64);
+        assert_eq!(launched.run(), Err(ILLEGAL_ADDRESS));
+        assert_eq!(Launch { shared: 512, ..launched }.run(), Ok(()));
     }
 
     #[test]

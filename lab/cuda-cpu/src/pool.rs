@@ -127,6 +127,9 @@ fn allocate(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, argument
     if call.capture_of(stream)?.is_some() {
         return allocate_in_graph(call, to, size, pool, stream);
     }
+    known(&mut call.state, pool)?;
+    // First, because the pool keeps no account of memory whose call fails.
+    call.enqueue(argument, Work::Nothing, || NodeKind::Empty)?;
     let known = call.state.pools.get(&pool).filter(|pool| !pool.closing).ok_or(INVALID_HANDLE)?;
     let (device, most, reuse) = (known.device, known.most, known.reuse);
     let bytes = arena::pages(size).ok_or(OUT_OF_MEMORY)?;
@@ -161,7 +164,6 @@ fn allocate(call: &mut Call, to: Out<usize>, size: usize, pool: Handle, argument
     known.used += bytes as u64;
     known.used_high = known.used_high.max(known.used);
     let mapping = memory::insert(Mapping { block, size, kind: Kind::Device, device, flags: 0, pool, id });
-    call.enqueue(argument, Work::Nothing, || NodeKind::Empty)?;
     to.set(mapping.base())
 }
 

@@ -1,12 +1,14 @@
 //! The commands of streams, and how they run.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use crate::abi::{Answer, CUresult, Handle, HostFunction, ILLEGAL_ADDRESS, StreamCallback};
+use crate::abi::{Answer, CUresult, Handle, HostFunction, ILLEGAL_ADDRESS, ILLEGAL_STATE, StreamCallback};
 use crate::host;
 use crate::ipc_event::SharedEvent;
 use crate::kernels::Launch;
@@ -310,37 +312,82 @@ impl Filling {
     }
 }
 
+/// The steps of a plan that has begun and not yet ended.
+struct Progress<'a> {
+    plan: &'a Plan,
+    /// For each step, the number of steps that it still waits for.
+    missing: Vec<usize>,
+    /// For each step, those that wait for it.
+    followers: Vec<Vec<usize>>,
+    ready: VecDeque<usize>,
+    result: Answer,
+}
+
+impl Progress<'_> {
+    fn of(plan: &Plan) -> Progress<'_> {
+        let mut followers = vec![Vec::new(); plan.steps.len()];
+        for (at, (_, after)) in plan.steps.iter().enumerate() {
+            after.iter().for_each(|before| followers[*before].push(at));
+        }
+        let missing: Vec<usize> = plan.steps.iter().map(|(_, after)| after.len()).collect();
+        let ready = (0..missing.len()).filter(|at| missing[*at] == 0).collect();
+        Progress { plan, missing, followers, ready, result: Ok(()) }
+    }
+
+    /// Takes the next step. After an error no further step begins.
+    fn next(&mut self) -> Option<usize> {
+        if self.result.is_err() {
+            return None;
+        }
+        // Those that last begin first, so that the others run beside them.
+        let lasts = |at: &usize| self.plan.steps[*at].0.lasts();
+        let index = self.ready.iter().position(lasts).unwrap_or(0);
+        self.ready.remove(index)
+    }
+
+    fn ended(&mut self, at: usize, result: Answer) {
+        self.result = self.result.and(result);
+        for follower in &self.followers[at] {
+            self.missing[*follower] -= 1;
+            if self.missing[*follower] == 0 {
+                self.ready.push_back(*follower);
+            }
+        }
+    }
+}
+
 impl Plan {
-    /// Runs the steps depth by depth. Long steps of the same depth run at the same time.
+    /// Runs each step once those that it waits for have ended. Steps that last run at the same time: one may wait
+    /// for what another branch does.
     fn run(&self) -> Answer {
-        let mut depths = vec![0; self.steps.len()];
-        for (at, (_, after)) in self.steps.iter().enumerate() {
-            depths[at] = after.iter().map(|before| depths[*before] + 1).max().unwrap_or(0);
-        }
-        for depth in 0..=depths.iter().copied().max().unwrap_or(0) {
-            let here = || (0..self.steps.len()).filter(|at| depths[*at] == depth).map(|at| &self.steps[at].0);
-            let mut slow: Vec<&Work> = here().filter(|work| work.lasts()).collect();
-            // This thread runs one of the long steps itself.
-            let own = slow.pop();
-            std::thread::scope(|scope| {
-                let mut spawned = Vec::new();
-                let mut refused = Vec::new();
-                for work in slow {
-                    match std::thread::Builder::new().spawn_scoped(scope, || work.run(0)) {
-                        Ok(thread) => spawned.push(thread),
+        let mut progress = Progress::of(self);
+        std::thread::scope(|scope| {
+            let (done, ends) = channel();
+            let mut running = 0;
+            loop {
+                while let Some(at) = progress.next() {
+                    let work = &self.steps[at].0;
+                    // Alone, a step needs no thread of its own.
+                    let alone = running == 0 && progress.ready.is_empty();
+                    if work.lasts() && !alone {
+                        let done = done.clone();
+                        let run = move || done.send((at, work.run(0))).unwrap_or_default();
+                        if std::thread::Builder::new().spawn_scoped(scope, run).is_ok() {
+                            running += 1;
+                            continue;
+                        }
                         // No thread can be started, so this one runs the step.
-                        Err(_) => refused.push(work),
                     }
+                    progress.ended(at, work.run(0));
                 }
-                let quick = here().filter(|work| !work.lasts());
-                let mut result = quick.chain(refused).chain(own).try_for_each(|work| work.run(0));
-                for thread in spawned {
-                    result = result.and(thread.join().unwrap_or(Err(crate::abi::ILLEGAL_STATE)));
+                if running == 0 {
+                    return progress.result;
                 }
-                result
-            })?;
-        }
-        Ok(())
+                let Ok((at, result)) = ends.recv() else { return Err(ILLEGAL_STATE) };
+                running -= 1;
+                progress.ended(at, result);
+            }
+        })
     }
 }
 
@@ -355,6 +402,24 @@ mod tests {
         assert!(Compare::Equal.holds(4, 4, 4));
         assert!(Compare::And.holds(6, 2, 4) && !Compare::And.holds(4, 2, 4));
         assert!(Compare::Nor.holds(1, 2, 4) && !Compare::Nor.holds(0xFFFF_0000, 0xFFFF, 4));
+    }
+
+    #[test]
+    fn a_step_may_wait_for_a_later_one_of_another_branch() {
+        static OPEN: AtomicU32 = AtomicU32::new(0);
+        unsafe extern "C" fn wait(_: *mut c_void) {
+            while OPEN.load(Ordering::Acquire) == 0 {
+                std::thread::sleep(LOOK);
+            }
+        }
+        unsafe extern "C" fn open(_: *mut c_void) {
+            OPEN.store(1, Ordering::Release);
+        }
+        let host = |function| Work::Host(function, User(std::ptr::null_mut()));
+        // The first step waits for the last one, which has the greater depth.
+        let steps = vec![(host(wait), vec![]), (Work::Nothing, vec![]), (host(open), vec![1])];
+        assert_eq!(Plan { steps }.run(), Ok(()));
+        assert_eq!(OPEN.load(Ordering::Acquire), 1);
     }
 
     #[test]

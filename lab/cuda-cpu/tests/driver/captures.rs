@@ -36,7 +36,6 @@ fn a_capture_over_two_streams_becomes_a_graph() {
     assert_eq!(s.driver.cuEventRecord(join, other), 0);
     assert_eq!(s.driver.cuStreamWaitEvent(stream, join, 0), 0);
     assert_eq!(s.mix(stream, at, 2, 4), 0);
-    assert_eq!(s.driver.cuStreamEndCapture(other, &mut graph), 903);
     assert_eq!(s.driver.cuStreamEndCapture(stream, &mut graph), 0);
     assert_eq!(edges(graph), (4, 4));
     assert_eq!(s.driver.cuEventQuery(join), 907, "last recorded in a capture");
@@ -148,7 +147,47 @@ fn dependencies_across_the_border_of_a_capture_are_refused() {
         driver().cuStreamEndCapture(stream, &mut 0)
     });
     assert_eq!(elsewhere.join().unwrap(), 908);
-    assert_eq!(s.driver.cuStreamEndCapture(stream, &mut graph), 0);
+    assert_eq!(s.driver.cuStreamEndCapture(stream, &mut graph), 901);
+    // A stream that only takes part.
+    assert_eq!(s.driver.cuStreamBeginCapture_v2(stream, RELAXED), 0);
+    assert_eq!(s.driver.cuEventRecord(inside, stream), 0);
+    assert_eq!(s.driver.cuStreamWaitEvent(other, inside, 0), 0);
+    assert_eq!(s.driver.cuStreamEndCapture(other, &mut graph), 903);
+    assert_eq!(s.driver.cuStreamEndCapture(stream, &mut graph), 901);
+}
+
+#[test]
+fn queries_of_others_end_captures_that_forbid_them() {
+    let s = begin();
+    let (stream, other, event) = (s.stream(1), s.stream(1), s.event(2));
+    assert_eq!(s.driver.cuEventRecord(event, other), 0);
+    assert_eq!(s.driver.cuStreamSynchronize(other), 0);
+    let calls: [&(dyn Fn() -> u32 + Sync); 4] = [
+        &|| driver().cuStreamQuery(other),
+        &|| driver().cuStreamSynchronize(other),
+        &|| driver().cuEventQuery(event),
+        &|| driver().cuEventSynchronize(event),
+    ];
+    let context = s.context;
+    for (index, call) in calls.iter().enumerate() {
+        for (mode, here, elsewhere) in [(0, 900, 900), (THREAD_LOCAL, 900, 0), (RELAXED, 0, 0)] {
+            for (own, error) in [(true, here), (false, elsewhere)] {
+                assert_eq!(s.driver.cuStreamBeginCapture_v2(stream, mode), 0);
+                let got = if own {
+                    call()
+                } else {
+                    let ask = || {
+                        assert_eq!(driver().cuCtxSetCurrent(context), 0);
+                        call()
+                    };
+                    std::thread::scope(|scope| scope.spawn(ask).join().unwrap())
+                };
+                let ended = s.driver.cuStreamEndCapture(stream, &mut 0);
+                let wanted = (error, if error == 0 { 0 } else { 901 });
+                assert_eq!((got, ended), wanted, "call {index}, mode {mode}, own thread {own}");
+            }
+        }
+    }
 }
 
 #[test]

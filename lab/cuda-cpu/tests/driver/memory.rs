@@ -144,6 +144,18 @@ fn a_pool_gives_a_stream_back_what_it_has_returned() {
 }
 
 #[test]
+fn a_pool_keeps_no_account_of_a_refused_allocation() {
+    let s = begin();
+    let (stream, mut pool, mut at, mut used) = (s.stream(0), 0, 0, 1_u64);
+    assert_eq!(s.driver.cuDeviceGetDefaultMemPool(&mut pool, 0), 0);
+    assert_eq!(s.driver.cuStreamBeginCapture_v2(stream, 2), 0);
+    assert_eq!(s.driver.cuMemAllocAsync(&mut at, 5000, 0), 906);
+    assert_eq!(s.driver.cuStreamEndCapture(stream, &mut 0), 901);
+    assert_eq!(s.driver.cuMemPoolGetAttribute(pool, 7, (&raw mut used).cast()), 0);
+    assert_eq!(used, 0);
+}
+
+#[test]
 fn memory_that_is_freed_can_be_had_again() {
     let s = begin();
     let (mut before, mut after, mut total, mut at) = (0, 0, 0, 0);

@@ -160,6 +160,22 @@ fn a_full_launch_queue_holds_the_caller() {
 }
 
 #[test]
+fn loading_a_module_waits_for_running_work() {
+    let s = begin();
+    let stream = s.stream(NON_BLOCKING);
+    let gate = s.gate(stream);
+    let (context, (loaded, loads)) = (s.context, channel());
+    let loader = std::thread::spawn(move || {
+        assert_eq!(driver().cuCtxSetCurrent(context), 0);
+        assert_eq!(driver().cuModuleLoadData(&mut 0, crate::support::PTX.as_ptr().cast()), 0);
+        loaded.send(()).unwrap();
+    });
+    assert!(loads.recv_timeout(std::time::Duration::from_millis(50)).is_err(), "the stream is held");
+    gate.open();
+    loader.join().unwrap();
+}
+
+#[test]
 fn a_destroyed_stream_ends_its_work_and_its_handle() {
     let s = begin();
     let (stream, at, event) = (s.stream(NON_BLOCKING), s.words(1), s.event(0));
