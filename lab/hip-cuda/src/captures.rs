@@ -15,8 +15,15 @@ use crate::graphs;
 use crate::state::{api, enter, get, put, required};
 use crate::stream_table::{enter_on, per_thread};
 
-/// The streams in which a capture has begun and not yet ended, with the capture's mode.
-static ORIGINS: Mutex<Option<HashMap<usize, u32>>> = Mutex::new(None);
+/// A capture that has begun and not yet ended.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    mode: u32,
+    thread: libc::pid_t,
+}
+
+/// The streams in which captures have begun.
+static ORIGINS: Mutex<Option<HashMap<usize, Origin>>> = Mutex::new(None);
 /// The number of entries in `ORIGINS`. Calls without any capture read only this number, without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -25,7 +32,7 @@ thread_local! {
     static MODE: Cell<u32> = const { Cell::new(0) };
 }
 
-fn origins() -> MutexGuard<'static, Option<HashMap<usize, u32>>> {
+fn origins() -> MutexGuard<'static, Option<HashMap<usize, Origin>>> {
     ORIGINS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -64,6 +71,16 @@ pub(crate) fn relaxed(driver: &Driver, call: impl FnOnce() -> Answer) -> Answer 
     result
 }
 
+/// Makes a call that AMD permits beside captures of other streams, and CUDA only in relaxed mode.
+pub(crate) fn aside(driver: &Driver, call: impl FnOnce() -> Answer) -> Answer {
+    if any() { relaxed(driver, call) } else { call() }
+}
+
+fn own_thread() -> libc::pid_t {
+    // SAFETY: gettid has no preconditions.
+    unsafe { libc::gettid() }
+}
+
 /// Invalidates all captures, through a call that CUDA refuses during a capture.
 fn invalidate() {
     if let Ok(driver) = enter() {
@@ -88,7 +105,7 @@ pub(crate) fn refuse_unsafe() -> Answer {
     }
     if origins()
         .as_ref()
-        .is_some_and(|origins| origins.values().any(|&mode| mode != hipStreamCaptureModeRelaxed.0))
+        .is_some_and(|origins| origins.values().any(|origin| origin.mode != hipStreamCaptureModeRelaxed.0))
     {
         invalidate();
         return Err(hipErrorStreamCaptureUnsupported);
@@ -110,9 +127,22 @@ fn begin(stream: hipStream_t, mode: hipStreamCaptureMode) -> Answer {
     driver.capture_begin(stream, mode.0)?;
     let mut origins = origins();
     let origins = origins.get_or_insert_default();
-    origins.insert(stream.as_raw(), mode.0);
+    origins.insert(stream.as_raw(), Origin { mode: mode.0, thread: own_thread() });
     COUNT.store(origins.len(), Ordering::Release);
     Ok(())
+}
+
+/// Refuses the end of a capture on a stream that did not begin it, or by another thread (`hipStreamEndCapture` in
+/// hip_graph.cpp). AMD's runtime leaves the capture valid. CUDA may not, so it does not see these calls.
+fn may_end(stream: hipStream_t) -> Answer {
+    let origin = origins().as_ref().and_then(|origins| origins.get(&stream.as_raw()).copied());
+    match origin {
+        None if is_capturing(stream) => Err(hipErrorStreamCaptureUnmatched),
+        Some(Origin { mode, thread }) if mode != hipStreamCaptureModeRelaxed.0 && thread != own_thread() => {
+            Err(hipErrorStreamCaptureWrongThread)
+        }
+        _ => Ok(()),
+    }
 }
 
 fn end(stream: hipStream_t, place: *mut hipGraph_t) -> Answer {
@@ -122,10 +152,11 @@ fn end(stream: hipStream_t, place: *mut hipGraph_t) -> Answer {
     }
     let driver = enter_on(stream)?;
     let mut graph = hipGraph_t::NULL;
-    let result = driver.capture_end(stream, &mut graph);
-    if result != Err(hipErrorStreamCaptureWrongThread) {
+    let result = may_end(stream).and_then(|()| {
+        let ended = driver.capture_end(stream, &mut graph);
         forget(stream);
-    }
+        ended
+    });
     if result.is_ok() {
         graphs::keep(graph);
     }
@@ -160,6 +191,9 @@ fn info(stream: hipStream_t, places: Places) -> Answer {
         let _ = put(places.id, id);
     }
     if status == 1 {
+        if !places.dependencies.is_null() {
+            graphs::keep_nodes(dependencies, count, graph)?;
+        }
         let _ = (put(places.graph, graph), put(places.dependencies, dependencies), put(places.count, count));
     }
     Ok(())
@@ -206,9 +240,7 @@ api! {
     }
     [pfn] fn hipStreamUpdateCaptureDependencies(stream: hipStream_t, dependencies: *mut hipGraphNode_t, count: usize,
         flags: c_uint) {
-        if count > 0 {
-            required(dependencies)?;
-        }
+        graphs::check_nodes(dependencies, count)?;
         if flags > 1 {
             return Err(hipErrorInvalidValue);
         }

@@ -51,7 +51,7 @@ pub(crate) fn copy(
     }
     if place(to) == Place::Host && place(from) == Place::Host && !captures::is_capturing(stream) {
         // AMD's runtime waits for the stream, then copies on the CPU (`ihipMemcpy`).
-        driver.stream_synchronize(stream)?;
+        captures::aside(driver, || driver.stream_synchronize(stream))?;
         // SAFETY: `check` has compared the size with known memory, and HIP makes the program answer for its
         // own memory. The ranges may overlap.
         unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
@@ -152,6 +152,16 @@ impl Plane {
     }
 }
 
+/// Returns the address that a description of memory means. Arrays are not supported.
+fn base(kind: hipMemoryType, host: *const c_void, device: *const c_void) -> Answer<*const c_void> {
+    match kind.kind(blobs::major()) {
+        Some(MemoryKind::Host) => Ok(host),
+        Some(MemoryKind::Device | MemoryKind::Unified | MemoryKind::Managed) => Ok(device),
+        Some(MemoryKind::Array) => Err(hipErrorNotSupported),
+        Some(MemoryKind::Unregistered) | None => Err(hipErrorInvalidValue),
+    }
+}
+
 /// Copies one plane as `hip_Memcpy2D` describes it. Arrays are not supported.
 fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
     let copy = get(copy)?;
@@ -165,12 +175,7 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
                 x: usize,
                 y: usize,
                 pitch: usize| {
-        let base = match kind.kind(blobs::major()) {
-            Some(MemoryKind::Host) => host,
-            Some(MemoryKind::Device | MemoryKind::Unified | MemoryKind::Managed) => device,
-            Some(MemoryKind::Array) => return Err(hipErrorNotSupported),
-            Some(MemoryKind::Unregistered) | None => return Err(hipErrorInvalidValue),
-        };
+        let base = base(kind, host, device)?;
         // A pitch of 0 means that there are no gaps between rows.
         let pitch = if pitch == 0 { copy.width_in_bytes } else { pitch };
         if base.is_null() || pitch < copy.width_in_bytes {
@@ -197,6 +202,67 @@ fn copy_param(copy: *const hip_Memcpy2D, stream: hipStream_t) -> Answer {
         copy.dst_pitch,
     )?;
     copy_rows(to, from, [copy.width_in_bytes, copy.height, 1], stream)
+}
+
+/// One side of `HIP_MEMCPY3D`. Up to 5.x its numbers have 32 bits, later 64 (`W`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct BoxSide<W> {
+    /// The first byte in a row, the first row, the first slice, the level of detail.
+    at: [W; 4],
+    kind: hipMemoryType,
+    host: *const c_void,
+    device: *const c_void,
+    array: *const c_void,
+    /// The distances between rows in bytes and between slices in rows. 0: no gaps.
+    pitch: W,
+    rows: W,
+}
+
+/// `HIP_MEMCPY3D` of driver_types.h.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct BoxCopy<W> {
+    from: BoxSide<W>,
+    to: BoxSide<W>,
+    extent: [W; 3],
+}
+
+const _: () = assert!(size_of::<BoxCopy<u32>>() == 128 && size_of::<BoxCopy<usize>>() == 184);
+
+impl<W: Copy + TryInto<usize>> BoxCopy<W> {
+    fn copy(&self, stream: hipStream_t) -> Answer {
+        enter_on(stream)?;
+        let wide = |number: W| number.try_into().map_err(|_| hipErrorInvalidValue);
+        let [width, height, depth] = self.extent.map(wide);
+        let (width, height, depth) = (width?, height?, depth?);
+        if width == 0 || height == 0 || depth == 0 {
+            return Ok(());
+        }
+        let side = |side: &BoxSide<W>| {
+            let base = base(side.kind, side.host, side.device)?;
+            let [x, y, z, _] = side.at.map(wide);
+            let (x, y, z, pitch, rows) = (x?, y?, z?, wide(side.pitch)?, wide(side.rows)?);
+            let pitch = if pitch == 0 { width } else { pitch };
+            let rows = if rows == 0 { height } else { rows };
+            if base.is_null() || pitch < width || depth > 1 && rows < height {
+                return Err(hipErrorInvalidValue);
+            }
+            let start = z.checked_mul(rows).and_then(|row| row.checked_add(y));
+            let start = start.and_then(|row| row.checked_mul(pitch)).and_then(|byte| byte.checked_add(x));
+            Ok(Rows { base, offset: start.ok_or(hipErrorInvalidValue)?, pitch, rows })
+        };
+        copy_rows(side(&self.to)?, side(&self.from)?, [width, height, depth], stream)
+    }
+}
+
+/// Copies a box as `HIP_MEMCPY3D` describes it. Arrays are not supported.
+fn copy_box(copy: *const HIP_MEMCPY3D, stream: hipStream_t) -> Answer {
+    if blobs::major() < 6 {
+        get(copy.cast::<BoxCopy<u32>>())?.copy(stream)
+    } else {
+        get(copy.cast::<BoxCopy<usize>>())?.copy(stream)
+    }
 }
 
 /// Checks a 3D copy like `ihipMemcpy3D_validate`, and describes it for the driver. `None` if it copies
@@ -296,7 +362,8 @@ api! {
         if within || captures::is_capturing(stream) {
             return Ok(());
         }
-        enter_on(stream)?.stream_synchronize(stream)
+        let driver = enter_on(stream)?;
+        captures::aside(driver, || driver.stream_synchronize(stream))
     }
     [pfn] fn hipMemcpyPeer(to: *mut c_void, to_device: c_int, from: *const c_void, from_device: c_int, bytes: usize) {
         now(LEGACY, || copy_peer((to, to_device), (from, from_device), bytes, LEGACY))
@@ -324,6 +391,8 @@ api! {
     [pfn] fn hipMemcpyParam2D(copy: *const hip_Memcpy2D) { now(LEGACY, || copy_param(copy, LEGACY)) }
     [pfn] fn hipDrvMemcpy2DUnaligned(copy: *const hip_Memcpy2D) { now(LEGACY, || copy_param(copy, LEGACY)) }
     [pfn] fn hipMemcpyParam2DAsync(copy: *const hip_Memcpy2D, stream: hipStream_t) { copy_param(copy, stream) }
+    [pfn] fn hipDrvMemcpy3D(copy: *const HIP_MEMCPY3D) { now(LEGACY, || copy_box(copy, LEGACY)) }
+    [pfn] fn hipDrvMemcpy3DAsync(copy: *const HIP_MEMCPY3D, stream: hipStream_t) { copy_box(copy, stream) }
     [pfn] fn hipMemcpy3D(params: *const hipMemcpy3DParms) { now(LEGACY, || copy_slices(params, LEGACY)) }
     [pfn] fn hipMemcpy3D_spt(params: *const hipMemcpy3DParms) { now(OWN, || copy_slices(params, OWN)) }
     [pfn] fn hipMemcpy3DAsync(params: *const hipMemcpy3DParms, stream: hipStream_t) { copy_slices(params, stream) }

@@ -149,10 +149,9 @@ macro_rules! functions {
             $(
                 #[allow(clippy::too_many_arguments, reason = "the functions are the driver's")]
                 pub(crate) fn $name(&self, $($argument: $type),*) -> Result<(), hipError_t> {
-                    // SAFETY: the callers look handles of streams, events, graphs and pools up in the tables
-                    // of live ones. Handles of graph nodes are the program's: HIP requires valid ones, as
-                    // CUDA does. Pointers refer to variables of this crate that outlive the call, or come
-                    // from the program, and HIP requires the same of them as CUDA.
+                    // SAFETY: the callers look handles of streams, events, graphs, nodes and pools up in the
+                    // tables of live ones. Pointers refer to variables of this crate that outlive the call,
+                    // or come from the program, and HIP requires the same of them as CUDA.
                     errors::result(unsafe { (self.$name)($($argument),*) })
                 }
             )*
@@ -187,6 +186,8 @@ functions! {
     "cuMemGetAddressRange_v2" address_range(start: *mut DevicePointer, bytes: *mut usize, address: DevicePointer);
     "cuMemPrefetchAsync" prefetch(address: DevicePointer, bytes: usize, device: c_int, stream: hipStream_t);
     "cuMemAdvise" advise(address: DevicePointer, bytes: usize, advice: c_uint, device: c_int);
+    "cuMemRangeGetAttribute" range_attribute(data: *mut c_void, size: usize, attribute: c_uint, address: DevicePointer,
+        bytes: usize);
     "cuMemcpyAsync" copy(dst: DevicePointer, src: DevicePointer, bytes: usize, stream: hipStream_t);
     "cuMemcpy3DAsync_v2" copy_3d(copy: *const Copy3D, stream: hipStream_t);
     "cuMemsetD8Async" fill_8(dst: DevicePointer, value: u8, count: usize, stream: hipStream_t);

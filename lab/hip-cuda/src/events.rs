@@ -95,22 +95,27 @@ api! {
     [pfn] fn hipEventCreate(event: *mut hipEvent_t) { create(event, hipEventDefault) }
     [pfn] fn hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint) { create(event, flags) }
     [pfn] fn hipEventDestroy(event: hipEvent_t) {
-        let found = find(event)?;
-        started()?.enter(found.device)?.event_destroy(event)?;
         let mut events = EVENTS.write().unwrap_or_else(PoisonError::into_inner);
-        events.get_or_insert_default().remove(&event.as_raw());
-        Ok(())
+        // It leaves the table first: once it is destroyed, another thread may get the same handle.
+        let found = events.get_or_insert_default().remove(&event.as_raw());
+        drop(events);
+        let found = found.ok_or(hipErrorInvalidHandle)?;
+        started()?.enter(found.device)?.event_destroy(event)
     }
     [pfn] fn hipEventRecord(event: hipEvent_t, stream: hipStream_t) { record(event, stream) }
     [pfn] fn hipEventRecord_spt(event: hipEvent_t, stream: hipStream_t) { record(event, per_thread(stream)) }
     [pfn] fn hipEventRecordWithFlags(event: hipEvent_t, stream: hipStream_t, flags: c_uint) {
         match flags {
             0 => record(event, stream),
-            // External: in a capture the record becomes a node.
-            1 => {
+            // External: in a capture the record becomes a node. Elsewhere it is a record like any other, which CUDA
+            // refuses.
+            1 if captures::is_capturing(stream) => {
                 check(event)?;
-                enter_on(stream)?.event_record_flags(event, stream, 1)
+                enter_on(stream)?.event_record_flags(event, stream, 1)?;
+                recorded_by_graph(event);
+                Ok(())
             }
+            1 => record(event, stream),
             _ => Err(hipErrorInvalidValue),
         }
     }
@@ -118,8 +123,8 @@ api! {
         find(event)?;
         let driver = enter()?;
         // Before 7 AMD permits queries during captures; CUDA permits them only in relaxed mode.
-        if blobs::major() < 7 && captures::any() {
-            return captures::relaxed(driver, || driver.event_query(event));
+        if blobs::major() < 7 {
+            return captures::aside(driver, || driver.event_query(event));
         }
         driver.event_query(event)
     }

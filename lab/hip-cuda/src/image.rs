@@ -18,8 +18,9 @@ use crate::{blobs, captures};
 #[derive(Debug, Default)]
 struct Index {
     texts: Vec<&'static CStr>,
-    /// The first text that defines a kernel: many texts include the same header.
-    kernels: HashMap<String, usize>,
+    /// The first text that defines a kernel: many texts include the same header. True if the kernel uses dynamic
+    /// shared memory.
+    kernels: HashMap<String, (usize, bool)>,
     /// The texts that define a variable, each with the variable's size in bytes.
     variables: HashMap<String, Vec<(usize, usize)>>,
 }
@@ -39,15 +40,29 @@ fn variable(line: &str) -> Option<(&str, usize)> {
     }
 }
 
+/// Returns the name of the dynamic shared memory that a line of PTX declares, such as
+/// `.extern .shared .align 8 .b8 words[];`.
+fn dynamic_shared(line: &str) -> Option<&str> {
+    line.strip_prefix(".extern .shared ")?.strip_suffix("[];")?.split(' ').next_back()
+}
+
 impl Index {
     fn of(sources: Vec<(&'static str, &'static CStr)>) -> Index {
         let mut index = Index::default();
         for (_, text) in sources {
             let number = index.texts.len();
+            // The names of dynamic shared memory, and the kernel whose lines follow.
+            let (mut dynamic, mut current) = (Vec::new(), String::new());
             for line in text.to_str().unwrap_or_default().lines() {
                 if let Some(rest) = line.strip_prefix(".visible .entry ") {
-                    let name = rest.split('(').next().unwrap_or_default();
-                    index.kernels.entry(name.to_owned()).or_insert(number);
+                    rest.split('(').next().unwrap_or_default().clone_into(&mut current);
+                    index.kernels.entry(current.clone()).or_insert((number, false));
+                } else if let Some(name) = dynamic_shared(line) {
+                    dynamic.push(name);
+                } else if line.split(|letter| ", ;[]+".contains(letter)).any(|word| dynamic.contains(&word)) {
+                    if let Some((text, uses)) = index.kernels.get_mut(&current) {
+                        *uses |= *text == number;
+                    }
                 } else if let Some((name, size)) = variable(line) {
                     index.variables.entry(name.to_owned()).or_default().push((number, size));
                 }
@@ -63,6 +78,11 @@ fn index() -> &'static Index {
     INDEX.get_or_init(|| Index::of(blobs::sources()))
 }
 
+/// Returns true if the kernel of this name uses dynamic shared memory.
+pub(crate) fn uses_dynamic_shared(name: &str) -> bool {
+    index().kernels.get(name).is_some_and(|&(_, uses)| uses)
+}
+
 /// The CUDA modules behind one HIP module or program, by device and text.
 #[derive(Debug, Default)]
 pub(crate) struct Image {
@@ -70,6 +90,11 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// A number that no other image has at the same time.
+    pub(crate) fn id(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     fn part(&self, device: c_int, text: usize) -> Answer<Opaque> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&part) = parts.get(&(device, text)) {
@@ -90,7 +115,7 @@ impl Image {
     /// # Errors
     /// `hipErrorNotFound` if no source file defines it.
     pub(crate) fn kernel(&self, device: c_int, name: &str) -> Answer<Opaque> {
-        let text = *index().kernels.get(name).ok_or(hipErrorNotFound)?;
+        let (text, _) = *index().kernels.get(name).ok_or(hipErrorNotFound)?;
         let part = self.part(device, text)?;
         let name = CString::new(name).map_err(|_| hipErrorNotFound)?;
         let mut function = Opaque::NULL;
@@ -116,7 +141,7 @@ impl Image {
         let name = CString::new(name).map_err(|_| hipErrorNotFound)?;
         let (mut place, mut bytes) = (0, 0);
         started()?.enter(device)?.module_global(&mut place, &mut bytes, part, name.as_ptr())?;
-        memory::keep(place, bytes, Kind::Variable, 0);
+        memory::keep_on(device, place, bytes, Kind::Variable, 0);
         Ok((place, bytes))
     }
 
@@ -149,10 +174,17 @@ mod tests {
         let first = c".visible .entry mix(\n\t.param .u64 mix_param_0\n)\n.visible .global .align 8 .b8 table[4096];\n";
         let second = c".visible .entry mix(\n.visible .entry _Z7nothingv()\t// comment\n.visible .global .align 8 .b8 table[512];\n.visible .const .align 4 .f32 one = 0f3F800000;\n";
         let index = Index::of(vec![("a", first), ("b", second)]);
-        assert_eq!((index.kernels["mix"], index.kernels["_Z7nothingv"]), (0, 1));
+        assert_eq!((index.kernels["mix"], index.kernels["_Z7nothingv"]), ((0, false), (1, false)));
         assert_eq!(index.variables["table"], [(0, 4096), (1, 512)]);
         assert_eq!(index.variables["one"], [(1, 4)]);
         assert_eq!(index.kernels.len(), 2);
+    }
+
+    #[test]
+    fn kernels_that_use_dynamic_shared_memory_are_known() {
+        let text = c".extern .shared .align 8 .b8 words[];\n.visible .entry a()\n\tmov.u64 \t%rd2, words;\n.visible .entry b()\n\tmov.u64 \t%rd2, words2;\n";
+        let index = Index::of(vec![("a", text)]);
+        assert_eq!((index.kernels["a"], index.kernels["b"]), ((0, true), (0, false)));
     }
 
     #[test]

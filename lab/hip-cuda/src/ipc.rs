@@ -46,9 +46,9 @@ api! {
         let memory = memory.ok_or(hipErrorInvalidValue)?;
         let driver = started()?.enter(memory.device)?;
         driver.context_synchronize()?;
-        driver.ipc_close_memory(address.addr())?;
+        // It leaves the table first: once it is closed, another thread may get the same address.
         memory::forget(address, &[Kind::Opened]);
-        Ok(())
+        driver.ipc_close_memory(address.addr()).inspect_err(|_| memory::restore(memory))
     }
     [pfn] fn hipIpcGetEventHandle(handle: *mut hipIpcEventHandle_t, event: hipEvent_t) {
         required(handle)?;

@@ -80,7 +80,9 @@ impl Launch {
         }
         let driver = stream_table::enter_on(self.stream)?;
         let (grid, block) = (self.grid, self.block);
-        let shared = c_uint::try_from(self.shared).map_err(|_| hipErrorInvalidValue)?;
+        // A cooperative launch gets what it asks for, because its blocks were counted with that.
+        let shared = if self.cooperative { self.shared } else { function.shared(self.shared, block.count()) };
+        let shared = c_uint::try_from(shared).map_err(|_| hipErrorInvalidValue)?;
         if self.cooperative {
             driver.launch_cooperative(
                 function.handle,

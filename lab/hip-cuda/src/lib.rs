@@ -17,7 +17,7 @@
 //! | [`memory`], [`pointers`] | a table of all memory; allocation; queries about addresses |
 //! | [`pools`] | stream-ordered allocation and memory pools |
 //! | [`copies`], [`fills`], [`symbols`] | copies and fills, also of variables |
-//! | [`stream_table`], [`streams`], [`events`], [`values`], [`callbacks`] | streams, events, waits for values, host functions |
+//! | [`stream_table`], [`legacy`], [`streams`], [`events`], [`values`], [`callbacks`] | streams, events, waits for values, host functions |
 //! | [`image`], [`modules`], [`registration`] | kernels and variables by name, modules, compiled programs |
 //! | [`launches`], [`occupancy`] | kernel launches and occupancy |
 //! | [`captures`], [`graphs`], [`nodes`] | stream capture and graphs |
@@ -40,6 +40,7 @@ mod image;
 mod ipc;
 mod last_error;
 mod launches;
+mod legacy;
 mod memory;
 mod modules;
 mod nodes;

@@ -63,10 +63,19 @@ pub(crate) fn find(address: *const c_void) -> Option<Memory> {
     (address - memory.start < memory.size).then_some(*memory)
 }
 
-/// Adds memory to the table.
+/// Adds memory of the calling thread's device to the table.
 pub(crate) fn keep(start: usize, size: usize, kind: Kind, flags: c_uint) {
-    let memory = Memory { start, size, kind, device: state::device(), flags };
-    MEMORY.write().unwrap_or_else(PoisonError::into_inner).insert(start, memory);
+    keep_on(state::device(), start, size, kind, flags);
+}
+
+/// Adds memory of a device to the table.
+pub(crate) fn keep_on(device: c_int, start: usize, size: usize, kind: Kind, flags: c_uint) {
+    restore(Memory { start, size, kind, device, flags });
+}
+
+/// Adds memory to the table again, because it was not freed.
+pub(crate) fn restore(memory: Memory) {
+    MEMORY.write().unwrap_or_else(PoisonError::into_inner).insert(memory.start, memory);
 }
 
 /// Removes the memory that begins at this address from the table, if it is of one of these kinds.
@@ -236,6 +245,11 @@ api! {
         put(place, hipPitchedPtr { ptr: made, pitch, ..empty })
     }
     [pfn] fn hipFree(address: *mut c_void) { free(address) }
+    [pfn] fn hipFreeArray(array: hipArray_t) {
+        // No function of this library makes arrays.
+        let _ = array;
+        Err(hipErrorInvalidValue)
+    }
     [pfn] fn hipHostMalloc(place: *mut *mut c_void, bytes: usize, flags: c_uint) { host_allocate(place, bytes, flags) }
     [pfn] fn hipHostAlloc(place: *mut *mut c_void, bytes: usize, flags: c_uint) { host_allocate(place, bytes, flags) }
     [pfn] fn hipMallocHost(place: *mut *mut c_void, bytes: usize) { host_allocate(place, bytes, 0) }
@@ -259,9 +273,8 @@ api! {
         let memory = memory.ok_or(hipErrorHostMemoryNotRegistered)?;
         let driver = started()?.enter(memory.device)?;
         driver.context_synchronize()?;
-        driver.host_unregister(address)?;
         forget(address, &[Kind::Registered]);
-        Ok(())
+        driver.host_unregister(address).inspect_err(|_| restore(memory))
     }
     [pfn] fn hipHostGetDevicePointer(place: *mut *mut c_void, address: *mut c_void, flags: c_uint) {
         required(place)?;
@@ -301,6 +314,17 @@ api! {
     }
     [pfn] fn hipMemPrefetchAsync(address: *const c_void, bytes: usize, device: c_int, stream: hipStream_t) {
         prefetch(address, bytes, device, stream)
+    }
+    [own] fn hipMemRangeGetAttribute(data: *mut c_void, size: usize, attribute: c_uint, address: *const c_void,
+        bytes: usize) {
+        required(data)?;
+        if size == 0 || address.is_null() || bytes == 0 {
+            return Err(hipErrorInvalidValue);
+        }
+        check(address, bytes)?;
+        find(address).filter(|memory| memory.kind == Kind::Managed).ok_or(hipErrorInvalidValue)?;
+        // The attributes that CUDA has too have the same numbers.
+        enter()?.range_attribute(data, size, attribute, address.addr(), bytes)
     }
     [own] fn hipMemAdvise(address: *const c_void, bytes: usize, advice: c_uint, device: c_int) {
         if address.is_null() || bytes == 0 || find(address).is_none() || !(1..=6).contains(&advice) && advice < 100 {

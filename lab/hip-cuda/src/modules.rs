@@ -10,7 +10,7 @@ use hip_sys::types::*;
 use crate::devices;
 use crate::driver::Opaque;
 use crate::errors::Answer;
-use crate::image::Image;
+use crate::image::{self, Image};
 use crate::state::{self, api, put, required, started};
 
 /// A kernel on one device.
@@ -20,8 +20,23 @@ pub(crate) struct Function {
     pub(crate) device: c_int,
     /// The maximum number of threads in a block.
     pub(crate) threads: u32,
+    /// The most dynamic shared memory of a launch in bytes, if the kernel uses any.
+    pub(crate) dynamic: Option<usize>,
     /// The name. It is never freed, because programs keep the pointer.
     pub(crate) name: &'static CStr,
+    /// [`Image::id`] of its image.
+    image: usize,
+}
+
+impl Function {
+    /// Returns the dynamic shared memory of a launch that asks for this much, in bytes. AMD's devices drop stores
+    /// beyond a block's shared memory; NVIDIA's end the context. So a kernel that uses such memory gets room for 16
+    /// bytes of each thread at least, and a program that asks for less goes on as on AMD.
+    pub(crate) fn shared(&self, asked: usize, threads: u64) -> usize {
+        const PER_THREAD: usize = 16;
+        let room = usize::try_from(threads).unwrap_or(0).saturating_mul(PER_THREAD);
+        self.dynamic.map_or(asked, |most| asked.max(room.min(most)))
+    }
 }
 
 /// A loaded module.
@@ -66,12 +81,24 @@ pub(crate) fn look_up(image: &Image, device: c_int, name: &str) -> Answer<Functi
     // CUDA requires this call before a launch with more than 48 KiB; HIP does not.
     let most = devices::shared_memory(device)?.saturating_sub(fixed);
     let _ = driver.function_set_attribute(handle, MAX_DYNAMIC, most);
+    let dynamic = image::uses_dynamic_shared(name).then(|| usize::try_from(most).unwrap_or(0));
     let text = [name.as_bytes(), &[0]].concat().leak();
     let name = CStr::from_bytes_with_nul(text).map_err(|_| hipErrorNotFound)?;
-    let function = Function { handle, device, threads: u32::try_from(threads).unwrap_or(0), name };
-    let mut functions = FUNCTIONS.write().unwrap_or_else(PoisonError::into_inner);
-    functions.get_or_insert_default().insert(handle.0, function);
+    let threads = u32::try_from(threads).unwrap_or(0);
+    let function = Function { handle, device, threads, dynamic, name, image: image.id() };
+    add(function);
     Ok(function)
+}
+
+fn add(function: Function) {
+    let mut functions = FUNCTIONS.write().unwrap_or_else(PoisonError::into_inner);
+    functions.get_or_insert_default().insert(function.handle.0, function);
+}
+
+/// Removes the functions of an image that is about to be unloaded. Later modules may get the same handles.
+fn forget(image: &Image) {
+    let mut functions = FUNCTIONS.write().unwrap_or_else(PoisonError::into_inner);
+    functions.get_or_insert_default().retain(|_, function| function.image != image.id());
 }
 
 /// `EM_AMDGPU`.
@@ -79,60 +106,91 @@ const AMDGPU: u16 = 224;
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
 const COMPRESSED: &[u8] = b"CCOB";
 
-/// Reads a number at an offset of a code object's header.
-///
-/// # Safety
-/// The number lies in memory that is valid for reads.
-unsafe fn word<T: Copy>(image: *const u8, offset: usize) -> T {
-    // SAFETY: the caller guarantees that the number is readable; any alignment is permitted.
-    unsafe { image.add(offset).cast::<T>().read_unaligned() }
+/// A code object in memory. No byte beyond `limit` is read.
+#[derive(Clone, Copy, Debug)]
+struct Bytes {
+    start: *const u8,
+    limit: usize,
 }
 
-/// Returns the bytes of a code object in memory. Its headers tell its length. Empty for a compressed one.
-///
-/// # Errors
-/// `hipErrorInvalidImage` for anything else.
-///
-/// # Safety
-/// If the first bytes announce a code object, a whole one is there. Otherwise the image has at least one byte
-/// that differs from each of the known beginnings.
-unsafe fn bytes(image: *const u8) -> Answer<Vec<u8>> {
-    let is = |magic: &[u8]| {
-        // SAFETY: the comparison stops at the first byte that differs, so it stays inside the image.
-        magic.iter().enumerate().all(|(at, &byte)| unsafe { *image.add(at) } == byte)
-    };
-    let size = if is(COMPRESSED) {
-        0
-    } else if is(BUNDLE) {
-        // SAFETY: the caller guarantees a whole bundle, which begins with the number of entries and the
-        // entries: offset, size, length of the name, name.
-        unsafe {
-            let (mut at, mut end) = (32, 0);
-            for _ in 0..word::<u64>(image, 24) {
-                end = end.max(word::<u64>(image, at) + word::<u64>(image, at + 8));
-                at += 24 + word::<u64>(image, at + 16) as usize;
+impl Bytes {
+    /// Reads a number at an offset.
+    ///
+    /// # Errors
+    /// `hipErrorInvalidImage` if it exceeds the limit.
+    ///
+    /// # Safety
+    /// The memory up to the limit is readable, or the code object announces that the number is there.
+    unsafe fn word<T: Copy>(self, offset: usize) -> Answer<T> {
+        let end = offset.checked_add(size_of::<T>()).ok_or(hipErrorInvalidImage)?;
+        if end > self.limit {
+            return Err(hipErrorInvalidImage);
+        }
+        // SAFETY: the caller guarantees that the number is readable; any alignment is permitted.
+        Ok(unsafe { self.start.add(offset).cast::<T>().read_unaligned() })
+    }
+
+    /// Returns the length that the headers tell; 0 for a compressed code object.
+    ///
+    /// # Errors
+    /// `hipErrorInvalidImage` if it is no code object, or exceeds the limit.
+    ///
+    /// # Safety
+    /// The memory up to the limit is readable. Without a limit, a whole code object is there if the first bytes
+    /// announce one, and otherwise at least one byte differs from each of the known beginnings.
+    unsafe fn length(self) -> Answer<usize> {
+        let is = |magic: &[u8]| {
+            // SAFETY: the comparison stops at the first byte that differs, so it stays inside the image.
+            magic.iter().enumerate().all(|(at, &byte)| unsafe { self.word::<u8>(at) } == Ok(byte))
+        };
+        let sum = |parts: [u64; 2]| {
+            parts[0]
+                .checked_add(parts[1])
+                .and_then(|end| usize::try_from(end).ok())
+                .ok_or(hipErrorInvalidImage)
+        };
+        let length = if is(COMPRESSED) {
+            0
+        } else if is(BUNDLE) {
+            let (mut at, mut length) = (32_usize, 0);
+            // SAFETY: the caller guarantees the memory, or a whole bundle, which begins with the number of
+            // entries and the entries: offset, size, length of the name, name.
+            unsafe {
+                for _ in 0..self.word::<u64>(24)? {
+                    length = length.max(sum([self.word(at)?, self.word(at + 8)?])?);
+                    let name =
+                        usize::try_from(self.word::<u64>(at + 16)?).map_err(|_| hipErrorInvalidImage)?;
+                    at =
+                        at.checked_add(24).and_then(|at| at.checked_add(name)).ok_or(hipErrorInvalidImage)?;
+                }
             }
-            end as usize
-        }
-    // SAFETY: the caller guarantees a whole ELF file, whose header has 64 bytes.
-    } else if is(b"\x7fELF") && unsafe { word::<u16>(image, 18) } == AMDGPU {
-        // SAFETY: as above. The section table is the last part of a code object.
-        unsafe {
-            word::<u64>(image, 40) as usize
-                + usize::from(word::<u16>(image, 58)) * usize::from(word::<u16>(image, 60))
-        }
-    } else {
-        return Err(hipErrorInvalidImage);
-    };
-    // SAFETY: the caller guarantees the whole code object, and its headers tell how many bytes that is.
-    Ok(unsafe { slice::from_raw_parts(image, size) }.to_vec())
+            length
+        // SAFETY: the caller guarantees the memory, or a whole ELF file, whose header has 64 bytes.
+        } else if is(b"\x7fELF") && unsafe { self.word::<u16>(18) } == Ok(AMDGPU) {
+            // SAFETY: as above. The section table is the last part of a code object.
+            unsafe {
+                let table = u64::from(self.word::<u16>(58)?) * u64::from(self.word::<u16>(60)?);
+                sum([self.word(40)?, table])?
+            }
+        } else {
+            return Err(hipErrorInvalidImage);
+        };
+        if length > self.limit { Err(hipErrorInvalidImage) } else { Ok(length) }
+    }
 }
 
 fn load(place: *mut hipModule_t, image: *const c_void) -> Answer {
     required(place)?;
     required(image)?;
-    // SAFETY: HIP requires the program to pass a whole code object.
-    let code = unsafe { bytes(image.cast()) }?;
+    let bytes = Bytes { start: image.cast(), limit: isize::MAX.unsigned_abs() };
+    // SAFETY: HIP requires the program to pass a whole code object. It has as many bytes as its headers tell.
+    let code = unsafe { slice::from_raw_parts(bytes.start, bytes.length()?) };
+    keep(place, code)
+}
+
+/// Adds a module to the table.
+fn keep(place: *mut hipModule_t, code: &[u8]) -> Answer {
+    let code = code.to_vec();
     let code = (!code.is_empty()).then_some(code);
     state::enter()?;
     let module = Arc::new(Module { image: Image::default(), device: state::device(), code });
@@ -180,11 +238,10 @@ impl Module {
 api! {
     [pfn] fn hipModuleLoad(place: *mut hipModule_t, name: *const c_char) {
         required(place)?;
-        let bytes = std::fs::read(text(name)?).map_err(|_| hipErrorFileNotFound)?;
-        if bytes.len() < 64 {
-            return Err(hipErrorInvalidImage);
-        }
-        load(place, bytes.as_ptr().cast())
+        let file = std::fs::read(text(name)?).map_err(|_| hipErrorFileNotFound)?;
+        // SAFETY: the limit is the file's length.
+        let length = unsafe { Bytes { start: file.as_ptr(), limit: file.len() }.length() }?;
+        keep(place, &file[..length])
     }
     [pfn] fn hipModuleLoadData(place: *mut hipModule_t, image: *const c_void) { load(place, image) }
     [pfn] fn hipModuleLoadDataEx(place: *mut hipModule_t, image: *const c_void, count: c_uint,
@@ -199,6 +256,8 @@ api! {
         started()?.enter(module.device)?.context_synchronize()?;
         let mut modules = MODULES.write().unwrap_or_else(PoisonError::into_inner);
         modules.get_or_insert_default().remove(&handle.as_raw());
+        drop(modules);
+        forget(&module.image);
         module.image.unload()
     }
     [pfn] fn hipModuleGetFunction(place: *mut hipFunction_t, handle: hipModule_t, name: *const c_char) {
@@ -248,15 +307,51 @@ mod tests {
         elf[40..48].copy_from_slice(&72_u64.to_le_bytes());
         elf[58..60].copy_from_slice(&64_u16.to_le_bytes());
         elf[60..62].copy_from_slice(&2_u16.to_le_bytes());
-        // SAFETY: the list is longer than the headers say.
-        let seen = unsafe {
-            [
-                bytes(elf.as_ptr()),
-                bytes(c"no code object, a text that is long enough for any header".as_ptr().cast()),
-            ]
+        // SAFETY: all bytes up to the limits are readable.
+        let length = |bytes: &[u8]| unsafe { Bytes { start: bytes.as_ptr(), limit: bytes.len() }.length() };
+        assert_eq!(length(&elf), Ok(200));
+        for cut in [0, 3, 19, 63, 199] {
+            assert_eq!(length(&elf[..cut]), Err(hipErrorInvalidImage), "{cut} bytes of a file");
+        }
+        assert_eq!(length(b"no code object"), Err(hipErrorInvalidImage));
+        assert_eq!(length(b"CCOB"), Ok(0));
+        let entries = |count: u64, size: u64| {
+            [BUNDLE, &count.to_le_bytes(), &56_u64.to_le_bytes(), &size.to_le_bytes(), &[0; 8]].concat()
         };
-        assert_eq!(seen[0].as_ref().map(Vec::len), Ok(200));
-        assert_eq!(seen[1], Err(hipErrorInvalidImage));
+        assert_eq!((length(&entries(1, 0)), length(&entries(0, 9))), (Ok(56), Ok(0)));
+        for (count, size) in [(1, 1), (2, 0), (1, u64::MAX)] {
+            assert_eq!(length(&entries(count, size)), Err(hipErrorInvalidImage), "{count} entries of {size}");
+        }
+    }
+
+    #[test]
+    fn functions_leave_the_table_with_their_image() {
+        let image = Image::default();
+        let function = |handle, image| Function {
+            handle: Opaque(handle),
+            device: 0,
+            threads: 1,
+            dynamic: None,
+            name: c"f",
+            image,
+        };
+        add(function(0x7771, image.id()));
+        add(function(0x7772, 0));
+        forget(&image);
+        let found = |handle| super::function(hipFunction_t::from_raw(handle)).is_ok();
+        assert_eq!((found(0x7771), found(0x7772)), (false, true));
+    }
+
+    #[test]
+    fn launches_get_room_for_their_threads() {
+        let function =
+            Function { handle: Opaque(1), device: 0, threads: 64, dynamic: Some(900), name: c"f", image: 0 };
+        assert_eq!(
+            (function.shared(0, 10), function.shared(200, 10), function.shared(0, 64)),
+            (160, 200, 900)
+        );
+        assert_eq!(function.shared(901, 64), 901, "the driver refuses it");
+        assert_eq!(Function { dynamic: None, ..function }.shared(0, 64), 0);
     }
 
     #[test]

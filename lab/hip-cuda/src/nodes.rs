@@ -8,7 +8,7 @@ use crate::callbacks;
 use crate::copies::{self, place as location};
 use crate::driver::{self, Copy3D, FillNode, HostNode, KernelNode, Side};
 use crate::errors::Answer;
-use crate::graphs::{check, context, dependencies, of, of_exec};
+use crate::graphs::{check, check_node, context, dependencies, keep_node, of, of_exec};
 use crate::modules::function;
 use crate::registration::kernel;
 use crate::state::{self, api, enter, get, put, required};
@@ -72,7 +72,8 @@ fn kernel_node(params: *const hipKernelNodeParams) -> Answer<KernelNode> {
         function: found.handle,
         grid: driver::sizes(given.grid),
         block: driver::sizes(given.block),
-        shared: given.shared,
+        shared: c_uint::try_from(found.shared(given.shared as usize, given.block.count()))
+            .map_err(|_| hipErrorInvalidValue)?,
         params: given.params,
         extra: given.extra,
     })
@@ -132,6 +133,7 @@ fn add(
     let list = dependencies(list, count)?;
     let mut node = hipGraphNode_t::NULL;
     add(driver, &mut node, list)?;
+    keep_node(node, graph);
     put(place, node)
 }
 
@@ -143,7 +145,7 @@ api! {
         })
     }
     [pfn] fn hipGraphKernelNodeSetParams(node: hipGraphNode_t, params: *const hipKernelNodeParams) {
-        required(node.0)?;
+        check_node(node)?;
         enter()?.graph_set_kernel(node, &kernel_node(params)?)
     }
     [pfn] fn hipGraphExecKernelNodeSetParams(exec: hipGraphExec_t, node: hipGraphNode_t,

@@ -1,6 +1,6 @@
 //! Stream-ordered allocation and memory pools. The attributes of pools have the same numbers as CUDA's.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,22 +11,25 @@ use crate::driver::{DevicePointer, PoolProperties};
 use crate::errors::Answer;
 use crate::memory::{self, Kind};
 use crate::state::{api, check_device, enter, get, put, required, started};
-use crate::stream_table::enter_on;
+use crate::stream_table::{device_of, enter_on};
 
-/// The pools that the program has created or queried.
-static POOLS: Mutex<Option<HashSet<usize>>> = Mutex::new(None);
+/// The pools that the program has created or queried, with their devices.
+static POOLS: Mutex<Option<HashMap<usize, c_int>>> = Mutex::new(None);
 
-fn pools() -> MutexGuard<'static, Option<HashSet<usize>>> {
+fn pools() -> MutexGuard<'static, Option<HashMap<usize, c_int>>> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn check(pool: hipMemPool_t) -> Answer {
-    let known = pools().as_ref().is_some_and(|pools| pools.contains(&pool.as_raw()));
-    if known { Ok(()) } else { Err(hipErrorInvalidValue) }
+/// Returns a pool's device.
+///
+/// # Errors
+/// `hipErrorInvalidValue` if there is no such pool.
+fn check(pool: hipMemPool_t) -> Answer<c_int> {
+    pools().as_ref().and_then(|pools| pools.get(&pool.as_raw()).copied()).ok_or(hipErrorInvalidValue)
 }
 
-fn known(place: *mut hipMemPool_t, pool: hipMemPool_t) -> Answer {
-    pools().get_or_insert_default().insert(pool.as_raw());
+fn known(place: *mut hipMemPool_t, pool: hipMemPool_t, device: c_int) -> Answer {
+    pools().get_or_insert_default().insert(pool.as_raw(), device);
     put(place, pool)
 }
 
@@ -37,20 +40,20 @@ pub(crate) fn release_all() {
     if driver.context_synchronize().is_err() {
         return;
     }
-    let mut all: HashSet<usize> = pools().clone().unwrap_or_default();
+    let mut all: HashMap<usize, c_int> = pools().clone().unwrap_or_default();
     for device in 0..started.devices {
         let mut pool = hipMemPool_t::NULL;
         if driver.default_pool(&mut pool, device).is_ok() {
-            all.insert(pool.as_raw());
+            all.insert(pool.as_raw(), device);
         }
     }
-    for pool in all {
+    for pool in all.into_keys() {
         let _ = driver.pool_trim(hipMemPool_t::from_raw(pool), 0);
     }
 }
 
-fn allocated(place: *mut *mut c_void, made: DevicePointer, bytes: usize) -> Answer {
-    memory::keep(made, bytes, Kind::Pooled, 0);
+fn allocated(place: *mut *mut c_void, made: DevicePointer, bytes: usize, device: c_int) -> Answer {
+    memory::keep_on(device, made, bytes, Kind::Pooled, 0);
     put(place, ptr::with_exposed_provenance_mut(made))
 }
 
@@ -67,27 +70,27 @@ api! {
         }
         let mut made = 0;
         driver.allocate_async(&mut made, bytes, stream)?;
-        allocated(place, made, bytes)
+        allocated(place, made, bytes, device_of(stream)?)
     }
     [pfn] fn hipMallocFromPoolAsync(place: *mut *mut c_void, bytes: usize, pool: hipMemPool_t, stream: hipStream_t) {
         required(place)?;
-        check(pool)?;
+        let device = check(pool)?;
         let driver = enter_on(stream)?;
         if bytes == 0 {
             return put(place, ptr::null_mut());
         }
         let mut made = 0;
         driver.allocate_from_pool(&mut made, bytes, pool, stream)?;
-        allocated(place, made, bytes)
+        allocated(place, made, bytes, device)
     }
     [pfn] fn hipFreeAsync(address: *mut c_void, stream: hipStream_t) {
         required(address)?;
         let driver = enter_on(stream)?;
         match memory::find(address).filter(|memory| memory.start == address.addr()).map(|memory| memory.kind) {
             Some(Kind::Pooled) => {
-                driver.free_async(address.addr(), stream)?;
-                memory::forget(address, &[Kind::Pooled]);
-                Ok(())
+                // It leaves the table first: once it is free, another thread may get the same address.
+                let memory = memory::forget(address, &[Kind::Pooled]).ok_or(hipErrorInvalidValue)?;
+                driver.free_async(address.addr(), stream).inspect_err(|_| memory::restore(memory))
             }
             // Frees other memory like hipFree, after the stream's work (`hipFreeAsync` in hip_mempool.cpp).
             Some(Kind::Device) => {
@@ -102,13 +105,13 @@ api! {
         required(place)?;
         let mut pool = hipMemPool_t::NULL;
         check_device(device)?.enter(device)?.default_pool(&mut pool, device)?;
-        known(place, pool)
+        known(place, pool, device)
     }
     [pfn] fn hipDeviceGetMemPool(place: *mut hipMemPool_t, device: c_int) {
         required(place)?;
         let mut pool = hipMemPool_t::NULL;
         check_device(device)?.enter(device)?.current_pool(&mut pool, device)?;
-        known(place, pool)
+        known(place, pool, device)
     }
     [own] fn hipDeviceSetMemPool(device: c_int, pool: hipMemPool_t) {
         check_device(device)?;
@@ -126,13 +129,16 @@ api! {
         let wanted = PoolProperties { reserved: [0; 9], ..given };
         let mut pool = hipMemPool_t::NULL;
         driver.pool_create(&mut pool, &wanted)?;
-        known(place, pool)
+        known(place, pool, device)
     }
     [pfn] fn hipMemPoolDestroy(pool: hipMemPool_t) {
-        check(pool)?;
-        enter()?.pool_destroy(pool)?;
-        pools().get_or_insert_default().remove(&pool.as_raw());
-        Ok(())
+        let driver = enter()?;
+        // It leaves the table first: once it is destroyed, another thread may get the same handle.
+        let device = pools().get_or_insert_default().remove(&pool.as_raw()).ok_or(hipErrorInvalidValue)?;
+        // The driver refuses to destroy a device's own pool.
+        driver.pool_destroy(pool).inspect_err(|_| {
+            pools().get_or_insert_default().insert(pool.as_raw(), device);
+        })
     }
     [pfn] fn hipMemPoolGetAttribute(pool: hipMemPool_t, attribute: hipMemPoolAttr, value: *mut c_void) {
         required(value)?;

@@ -11,6 +11,7 @@ use hip_sys::types::*;
 use crate::blobs;
 use crate::driver::{Driver, Opaque};
 use crate::errors::Answer;
+use crate::legacy;
 
 /// Declares functions that the library exports.
 ///
@@ -190,6 +191,7 @@ pub(crate) fn check_device(device: c_int) -> Answer<&'static Started> {
 /// Converts an answer to its code and keeps it as the last error. Up to release 6 every result counts, from 7
 /// on only errors (`HIP_RETURN` in AMD's hip_internal.hpp).
 pub(crate) fn keep(answer: Answer) -> hipError_t {
+    legacy::call_ends();
     let code = answer.err().unwrap_or(hipSuccess);
     RESULT.set(code);
     if blobs::major() < 7 || (code != hipSuccess && code != hipErrorNotReady) {

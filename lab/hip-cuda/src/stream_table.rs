@@ -4,13 +4,14 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use hip_sys::types::*;
 
 use crate::driver::Driver;
 use crate::errors::Answer;
+use crate::legacy;
 use crate::state::{self, started};
 
 /// The default stream, which calls without a stream use.
@@ -87,14 +88,15 @@ pub(crate) fn add(stream: hipStream_t, flags: c_uint, priority: c_int, mask: Vec
     streams.get_or_insert_default().insert(stream.as_raw(), new);
 }
 
-/// Removes a stream that is destroyed.
-pub(crate) fn remove(stream: hipStream_t) {
+/// Removes a stream that is about to be destroyed. Once it is, another thread may get the same handle.
+///
+/// # Errors
+/// `hipErrorContextIsDestroyed` if there is no such stream any more.
+pub(crate) fn remove(stream: hipStream_t) -> Answer {
     let mut streams = STREAMS.write().unwrap_or_else(PoisonError::into_inner);
-    streams.get_or_insert_default().remove(&stream.as_raw());
+    let removed = streams.get_or_insert_default().remove(&stream.as_raw());
+    removed.map(drop).ok_or(hipErrorContextIsDestroyed)
 }
-
-/// True while the default stream may have work that no call has waited for.
-pub(crate) static LEGACY_BUSY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static ENDING: Ending = const { Ending(Cell::new(false)) };
@@ -111,7 +113,11 @@ impl Drop for Ending {
         let is_main = unsafe { libc::gettid() == libc::getpid() };
         if let (true, false, Ok(started)) = (self.0.get(), is_main, state::started()) {
             for device in 0..started.devices {
-                let _ = started.enter_at_end(device).and_then(|driver| driver.stream_synchronize(OWN));
+                let _ = started.enter_at_end(device).and_then(|driver| {
+                    // So that waiting does not invalidate a capture of another thread.
+                    driver.capture_mode(&mut { hipStreamCaptureModeRelaxed.0 })?;
+                    driver.stream_synchronize(OWN)
+                });
             }
         }
     }
@@ -120,7 +126,7 @@ impl Drop for Ending {
 /// Notes that a default stream may get work.
 fn used(stream: hipStream_t) {
     if stream.is_legacy_default() {
-        LEGACY_BUSY.store(true, Ordering::Release);
+        legacy::used(state::device());
     } else if stream == OWN {
         let _ = ENDING.try_with(|ending| ending.0.set(true));
     }

@@ -1,16 +1,13 @@
 //! The calls about streams.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::atomic::Ordering;
 
 use hip_sys::types::*;
 
 use crate::errors::Answer;
 use crate::state::{self, api, enter, get, put, required};
-use crate::stream_table::{
-    LEGACY_BUSY, add, device_of, enter_on, find, is_blocking, is_default, per_thread, remove,
-};
-use crate::{blobs, captures};
+use crate::stream_table::{add, device_of, enter_on, find, is_blocking, is_default, per_thread, remove};
+use crate::{blobs, captures, legacy};
 
 fn create(place: *mut hipStream_t, flags: c_uint, priority: c_int, mask: Vec<u32>) -> Answer {
     required(place)?;
@@ -37,41 +34,56 @@ fn destroy(stream: hipStream_t) -> Answer {
     let device = device_of(stream)?;
     // AMD's runtime waits for the stream's work here (`hip::Stream::terminate`); CUDA does not. A capture has
     // no work, so a refusal does not matter.
-    if driver.stream_synchronize(stream) == Err(hipErrorInvalidContext) {
+    let waited = captures::aside(driver, || driver.stream_synchronize(stream));
+    remove(stream)?;
+    if waited == Err(hipErrorInvalidContext) {
         // CUDA has dropped the context of a thread that ends and runs destructors of other libraries.
         let elsewhere = std::thread::spawn(move || {
             let driver = state::started()?.enter(device)?;
-            let _ = driver.stream_synchronize(stream);
+            let _ = captures::aside(driver, || driver.stream_synchronize(stream));
             driver.stream_destroy(stream)
         });
-        elsewhere.join().unwrap_or(Err(hipErrorUnknown))?;
+        elsewhere.join().unwrap_or(Err(hipErrorUnknown))
     } else {
-        driver.stream_destroy(stream)?;
+        driver.stream_destroy(stream)
     }
-    remove(stream);
-    Ok(())
 }
 
 /// Up to 5.x, waits for and queries of a blocking stream include the default stream (`hipStreamSynchronize`
 /// and `hipStreamQuery` in hip_stream.cpp).
 fn with_legacy(stream: hipStream_t, ask: impl FnOnce(hipStream_t) -> Answer) -> Answer {
-    if blobs::major() >= 6 || !LEGACY_BUSY.load(Ordering::Acquire) || !is_blocking(stream) || captures::any()
-    {
+    if blobs::major() >= 6 || !is_blocking(stream) || captures::any() {
         return Ok(());
     }
+    let device = device_of(stream)?;
+    if !legacy::is_busy(device) {
+        return Ok(());
+    }
+    let uses = legacy::uses(device);
     ask(hipStream_t::NULL)?;
-    LEGACY_BUSY.store(false, Ordering::Release);
+    legacy::waited(device, uses);
     Ok(())
 }
 
 /// Waits until all work in a stream has completed.
 pub(crate) fn synchronize(stream: hipStream_t) -> Answer {
     let driver = enter_on(stream)?;
-    driver.stream_synchronize(stream)?;
+    let uses = legacy::uses(state::device());
+    // AMD permits waits for and queries of other streams during a capture; CUDA permits them only in relaxed mode.
+    captures::aside(driver, || driver.stream_synchronize(stream))?;
     if stream.is_legacy_default() {
-        LEGACY_BUSY.store(false, Ordering::Release);
+        legacy::waited(state::device(), uses);
     }
     with_legacy(stream, |legacy| driver.stream_synchronize(legacy))
+}
+
+/// Waits for all work on the calling thread's device.
+fn synchronize_device() -> Answer {
+    let driver = enter()?;
+    let uses = legacy::uses(state::device());
+    driver.context_synchronize()?;
+    legacy::waited(state::device(), uses);
+    Ok(())
 }
 
 /// Submits work to a default stream and waits for it.
@@ -86,12 +98,8 @@ pub(crate) fn now(stream: hipStream_t, work: impl FnOnce() -> Answer) -> Answer 
 
 fn query(stream: hipStream_t) -> Answer {
     let driver = enter_on(stream)?;
-    let ask = || {
-        driver.stream_query(stream)?;
-        with_legacy(stream, |legacy| driver.stream_query(legacy))
-    };
-    // AMD permits queries of other streams during a capture; CUDA permits them only in relaxed mode.
-    if captures::any() { captures::relaxed(driver, ask) } else { ask() }
+    captures::aside(driver, || driver.stream_query(stream))?;
+    with_legacy(stream, |legacy| driver.stream_query(legacy))
 }
 
 fn flags(stream: hipStream_t, place: *mut c_uint) -> Answer {
@@ -186,14 +194,6 @@ api! {
         let _ = length;
         enter_on(stream).map(drop)
     }
-    [pfn] fn hipDeviceSynchronize() {
-        enter()?.context_synchronize()?;
-        LEGACY_BUSY.store(false, Ordering::Release);
-        Ok(())
-    }
-    [pfn] fn hipCtxSynchronize() {
-        enter()?.context_synchronize()?;
-        LEGACY_BUSY.store(false, Ordering::Release);
-        Ok(())
-    }
+    [pfn] fn hipDeviceSynchronize() { synchronize_device() }
+    [pfn] fn hipCtxSynchronize() { synchronize_device() }
 }

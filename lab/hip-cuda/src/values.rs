@@ -18,10 +18,12 @@ const EQUAL: c_uint = 1;
 const AND: c_uint = 2;
 const NOR: c_uint = 3;
 
-/// Refuses memory that the runtime does not know (`ihipStreamOperation` in hip_stream_ops.cpp).
-fn check(address: *mut c_void) -> Answer {
+/// Refuses memory that the runtime does not know (`ihipStreamOperation` in hip_stream_ops.cpp), and a word that exceeds
+/// known memory.
+fn check(address: *mut c_void, wide: bool) -> Answer {
     required(address)?;
-    memory::find(address).map(drop).ok_or(hipErrorInvalidValue)
+    memory::find(address).ok_or(hipErrorInvalidValue)?;
+    memory::check(address, if wide { 8 } else { 4 })
 }
 
 /// A wait with a mask, which CUDA lacks: a host function in the stream polls the word.
@@ -76,7 +78,7 @@ fn wait(
     flags: c_uint,
     (mask, wide): (u64, bool),
 ) -> Answer {
-    check(address)?;
+    check(address, wide)?;
     if flags > NOR {
         return Err(hipErrorInvalidValue);
     }
@@ -102,7 +104,7 @@ fn wait(
 }
 
 fn write(stream: hipStream_t, address: *mut c_void, value: u64, wide: bool) -> Answer {
-    check(address)?;
+    check(address, wide)?;
     let driver = enter_on(stream)?;
     if wide {
         driver.write_64(stream, address.addr(), value, 0)
@@ -170,5 +172,13 @@ mod tests {
         assert!(wait(GREATER, 5, 0xFF).holds(0x105) && !wait(GREATER, 5, 0xFF).holds(0x104));
         assert!(wait(AND, 8, 0xF).holds(0x18) && !wait(AND, 0x18, 0xF).holds(0x10));
         assert!(wait(NOR, 1, 3).holds(1) && !wait(NOR, 1, 3).holds(2));
+    }
+
+    #[test]
+    fn a_word_lies_within_known_memory() {
+        memory::keep(0x40_0000, 12, memory::Kind::Host, 0);
+        let at = |address| ptr::without_provenance_mut(address);
+        assert_eq!((check(at(0x40_0008), false), check(at(0x40_0000), true)), (Ok(()), Ok(())));
+        assert_eq!(check(at(0x40_0008), true), Err(hipErrorInvalidValue));
     }
 }

@@ -28,8 +28,8 @@ pub const OMITTED: &[Omitted] = &[
         reason: "uses HIP_VISIBLE_DEVICES or partitions of a device, which only AMD's runtime knows",
     },
     Omitted {
-        programs: &["copy_shapes", "error_handles", "managed", "oom_given_back", "virtual_memory"],
-        reason: "calls functions that are not implemented: arrays, hipDrvMemcpy3D, ranges and virtual memory",
+        programs: &["oom_given_back", "virtual_memory"],
+        reason: "calls functions that are not implemented: arrays and virtual memory",
     },
     Omitted {
         programs: &["life_atexit", "life_static"],
