@@ -331,14 +331,16 @@ impl Flight {
             let launched = self.launched.load(Ordering::Relaxed);
             let completed = self.completed();
             // It shows only where a marker is just in front of the last launch.
-            let shows = completed == launched || self.marked.load(Ordering::Relaxed) + 1 == launched || {
-                let intervals = self.intervals.lock();
-                intervals
-                    .queue
-                    .back()
-                    .is_some_and(|interval| interval.upto == launched && interval.upto - interval.start == 1)
-            };
-            if shows {
+            let intervals = self.intervals.lock();
+            let is_alone =
+                |interval: &Interval| interval.upto == launched && interval.upto - interval.start == 1;
+            let shows = completed == launched
+                || self.marked.load(Ordering::Relaxed) + 1 == launched
+                || intervals.queue.back().is_some_and(is_alone);
+            // An end that nobody could foresee shows nothing of this machine.
+            let foreseen = completed + 1 < launched || !intervals.ended_fresh;
+            drop(intervals);
+            if shows && foreseen {
                 self.launch_ahead.judge(launched, completed);
             }
         }
@@ -355,7 +357,9 @@ impl Flight {
         let mut intervals = self.intervals.lock();
         let keys = std::mem::take(&mut intervals.since_marker);
         let start = std::mem::replace(&mut intervals.start, launched);
-        let unstarted = intervals.unstarted.filter(|(_, index)| start >= *index).map(|(at, _)| at);
+        let unstarted = intervals.unstarted.filter(|(_, index)| start >= *index);
+        let unstarted =
+            unstarted.or(intervals.follows.filter(|(_, index)| start == *index)).map(|(at, _)| at);
         let cost = self.cost_launched.load(Ordering::Relaxed);
         let worked = self.worked.launched();
         let result = result.map(|mark| {

@@ -55,7 +55,7 @@ impl Interval {
             let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
             let close = gap <= CLOSE.max(upper / 32);
             estimates.learn(CostKey(self.keys.keys[0]), each, close);
-            if commands == 1 {
+            if !self.keys.places {
                 estimates.learn(CostKey(self.keys.placed), each, close);
             }
         }
@@ -83,6 +83,8 @@ pub(crate) struct Keys {
     pub(crate) fresh: bool,
     /// The key of the last one at its place in the program.
     placed: u64,
+    /// True if they are at more than one place.
+    places: bool,
 }
 
 /// A running command: the one behind the index `behind`, which runs since this time or will soon.
@@ -106,6 +108,7 @@ impl Keys {
     }
 
     pub(crate) fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
+        self.places |= self.commands != 0 && self.placed != placed.0;
         self.placed = placed.0;
         if let Some(known) = known {
             self.expected += known.nanos;
@@ -141,6 +144,11 @@ pub(crate) struct Intervals {
     pub(crate) unstarted: Option<(Instant, u64)>,
     /// The sum of all costs when a launch last read the clock.
     pub(crate) followed: u64,
+    /// True if the last interval that ended had a command of which little was known, so that its end was a surprise.
+    pub(crate) ended_fresh: bool,
+    /// The time at which the last interval that ended was last seen running, and the index of its last command:
+    /// what follows started later.
+    pub(crate) follows: Option<(Instant, u64)>,
     running: Option<Running>,
 }
 
@@ -174,6 +182,8 @@ impl Intervals {
     /// Everything launched so far, up to index `launched`, follows it.
     pub(crate) fn end(&mut self, interval: &Interval, seen: Option<Instant>, launched: u64) {
         self.queue.pop_front();
+        self.ended_fresh = interval.keys.fresh;
+        self.follows = interval.seen_running.map(|at| (at, interval.upto));
         let Some(at) = seen else {
             self.running = self.running.filter(|running| running.behind >= interval.upto);
             return;
@@ -207,6 +217,7 @@ impl Intervals {
     /// commands take nor when they end.
     pub(crate) fn forget_times(&mut self) {
         self.unstarted = None;
+        self.follows = None;
         self.running = None;
         for interval in &mut self.queue {
             interval.recorded = None;
@@ -315,6 +326,22 @@ mod tests {
             seen_running,
             keys,
         }
+    }
+
+    #[test]
+    fn several_commands_teach_the_time_at_a_place_only_if_all_are_there() {
+        let learnt = |places: [u64; 2]| {
+            let estimates = Estimates::new();
+            let mut both = interval(0, 2);
+            both.keys = Keys::default();
+            for place in places {
+                both.keys.add(CostKey(7), CostKey(place), None);
+            }
+            both.learn(Duration::from_micros(20), Duration::ZERO, &estimates);
+            [7, 8].map(|key| estimates.get(CostKey(key)).map(|known| known.nanos))
+        };
+        assert_eq!(learnt([8, 8]), [Some(10_000), Some(10_000)]);
+        assert_eq!(learnt([9, 8]), [Some(10_000), None]);
     }
 
     #[test]
