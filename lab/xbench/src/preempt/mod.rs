@@ -209,6 +209,11 @@ impl PreemptArgs {
     fn measure_once(&self, this: &Path, setting: Setting, run: usize) -> Result<Outcome> {
         let scratch = scratch()?;
         let files = RunFiles(scratch.path());
+        // CUDA registers shared memory, but no pages of a disk's files.
+        let shared = tempfile::Builder::new().prefix("xbench-").tempfile_in("/dev/shm").ok();
+        if let Some(shared) = &shared {
+            std::os::unix::fs::symlink(shared.path(), files.page()).context("cannot share a page")?;
+        }
         self.session(this, setting, run, files)?;
         let record = read_json(&files.record(RECORD))?;
         for part in [Part::Low, Part::Urgent] {
