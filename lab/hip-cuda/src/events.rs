@@ -6,6 +6,7 @@ use std::sync::{PoisonError, RwLock};
 
 use hip_sys::types::*;
 
+use crate::driver::Driver;
 use crate::errors::Answer;
 use crate::state::{self, api, enter, put, required, started};
 use crate::stream_table::{enter_on, per_thread};
@@ -91,6 +92,13 @@ pub(crate) fn record(event: hipEvent_t, stream: hipStream_t) -> Answer {
     Ok(())
 }
 
+/// Asks about an event or waits for it. Before 7 AMD permits that during captures; CUDA permits it only in relaxed
+/// mode.
+fn beside_captures(ask: impl FnOnce(&Driver) -> Answer) -> Answer {
+    let driver = enter()?;
+    if blobs::major() < 7 { captures::aside(driver, || ask(driver)) } else { ask(driver) }
+}
+
 api! {
     [pfn] fn hipEventCreate(event: *mut hipEvent_t) { create(event, hipEventDefault) }
     [pfn] fn hipEventCreateWithFlags(event: *mut hipEvent_t, flags: c_uint) { create(event, flags) }
@@ -121,16 +129,11 @@ api! {
     }
     [pfn] fn hipEventQuery(event: hipEvent_t) {
         find(event)?;
-        let driver = enter()?;
-        // Before 7 AMD permits queries during captures; CUDA permits them only in relaxed mode.
-        if blobs::major() < 7 {
-            return captures::aside(driver, || driver.event_query(event));
-        }
-        driver.event_query(event)
+        beside_captures(|driver| driver.event_query(event))
     }
     [pfn] fn hipEventSynchronize(event: hipEvent_t) {
         find(event)?;
-        enter()?.event_synchronize(event)
+        beside_captures(|driver| driver.event_synchronize(event))
     }
     [pfn] fn hipEventElapsedTime(milliseconds: *mut f32, start: hipEvent_t, stop: hipEvent_t) {
         required(milliseconds)?;

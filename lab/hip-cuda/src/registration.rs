@@ -158,6 +158,7 @@ api! {
             let Some(image) = all.images.get(&handle.addr()).cloned() else { return };
             all.variables.insert(host.addr(), Variable { image, name, size });
         });
+        state::prepare_again();
     }
     [pfn] fn __hipPushCallConfiguration(grid: dim3, block: dim3, shared: usize, stream: hipStream_t) {
         PUSHED.with_borrow_mut(|pushed| pushed.push(Configuration { grid, block, shared, stream }));
