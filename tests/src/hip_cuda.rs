@@ -4,7 +4,7 @@
 
 mod omitted;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -45,9 +45,16 @@ impl HipCuda {
         Ok(HipCuda { folder, driver, sanitized: None })
     }
 
-    /// Returns the same runtime for programs that link a library made for ThreadSanitizer.
+    /// Returns the runtime for programs that link a library made for ThreadSanitizer. It and `lab/cuda-cpu` are made
+    /// for it as well, because ThreadSanitizer must see the locks that order their memory; `scripts/test-races` puts
+    /// them beside the library.
     pub fn sanitized(self, sanitized: &Sanitized) -> HipCuda {
-        HipCuda { sanitized: Some(sanitized.clone()), ..self }
+        let beside = sanitized.library.parent().unwrap_or(Path::new("."));
+        let driver = match std::env::var_os("HIP_CUDA_DRIVER") {
+            Some(driver) => driver.into(),
+            None => beside.join("libcuda_cpu.so"),
+        };
+        HipCuda { folder: beside.join("hip-cuda"), driver, sanitized: Some(sanitized.clone()) }
     }
 }
 
