@@ -37,17 +37,6 @@ static BLOBS: AtomicPtr<Blobs> = AtomicPtr::new(std::ptr::null_mut());
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hip_cuda_use(blobs: *mut Blobs) {
     BLOBS.store(blobs, Ordering::Release);
-    load_code_at_once();
-}
-
-/// Lets CUDA load all functions of a module with it, unless the user says otherwise. By default it loads each at its
-/// first use and may then wait for running work, so that a first launch behind work that waits for the host would hang.
-fn load_code_at_once() {
-    // CUDA reads the variable in its first call.
-    // SAFETY: the texts end with a zero. The loader calls this before `main` of a program that links this library. A
-    // program that opens it later must not change or read its environment in another thread at that moment, as POSIX
-    // requires around setenv.
-    unsafe { libc::setenv(c"CUDA_MODULE_LOADING".as_ptr(), c"EAGER".as_ptr(), 0) };
 }
 
 fn blobs() -> Option<&'static Blobs> {
