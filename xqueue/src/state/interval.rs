@@ -157,6 +157,8 @@ impl Intervals {
     pub(crate) fn begin(&mut self, behind: u64, since: Instant) {
         self.since_marker = Keys::default();
         self.start = behind;
+        // It did not follow at once.
+        self.follows = None;
         self.running = Some(Running { behind, since, whole: false });
     }
 
@@ -326,6 +328,20 @@ mod tests {
             seen_running,
             keys,
         }
+    }
+
+    #[test]
+    fn what_follows_an_interval_started_after_its_last_sight() {
+        let seen = now();
+        let mut intervals = Intervals::default();
+        intervals.queue.push_back(interval(0, 1));
+        intervals.still_running(seen, Duration::ZERO);
+        let first = intervals.queue[0];
+        intervals.end(&first, Some(seen + Duration::from_micros(5)), 2);
+        assert_eq!(intervals.follows, Some((seen, 1)));
+        // The queue was empty for a while, which is no part of the next command's time.
+        intervals.begin(1, seen + Duration::from_secs(1));
+        assert_eq!(intervals.follows, None);
     }
 
     #[test]
