@@ -12,8 +12,8 @@
 //! and is forgotten with it.
 //!
 //! # The limit
-//! Always set, also for the program that owns the window: the user may change the window at any time, and the
-//! new one must not wait for deep work of the old one.
+//! Set where others use the device, also for the program that owns the window: the user may change the window at any
+//! time, and the new one must not wait for deep work of the old one.
 //!
 //! # Parameters, wake-ups
 //! None. The others starve as long as the window's program has work, unless `XSCHED_STARVATION_MS` is set.

@@ -12,7 +12,8 @@
 //! up when the process connects and every 100 ms. Real-time classes of the processor do not count.
 //!
 //! # The limit
-//! Always set: the owner of a process may change its nice value at any time, and no event tells of it.
+//! Set where others use the device: the owner of a process may change its nice value at any time, and no event tells of
+//! it.
 //!
 //! # Parameters, wake-ups
 //! Gaps, the share of suspended entities, the priority of hardware queues, counters and wake-ups are as under HPF. A program

@@ -313,6 +313,7 @@ impl Credit {
             let entity = &entities.all()[index];
             let account = &mut accounts[index];
             rankings[index] = Ranking::new(-rank, CREDIT.number(account.credit / 1_000));
+            rankings[index].may_withhold = account.is_capped();
             if account.throttled {
                 let percent = account.cap as u32;
                 rankings[index].throttle = Some(Throttle::Share { percent });

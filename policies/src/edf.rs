@@ -32,7 +32,7 @@
 //! # Parameters, wake-ups
 //! `slack-ms` and `late-ms`. A decision comes when slack runs out beside entities without a deadline (up to
 //! 0.1 ms early), and when a deadline has been late for long enough. The order changes with time, so the
-//! window always limits. Entities without a deadline can starve, unless `XSCHED_STARVATION_MS` is set.
+//! window limits where others use the device. Entities without a deadline can starve, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::deadline::{self, DEADLINE, NO_DEADLINE, deadline};
 use crate::parameter::{Parameter, Values, parameter};

@@ -13,8 +13,8 @@
 //!
 //! # Parameters, wake-ups
 //! No parameters; the three numbers are hints of the queue. A decision comes when the next queue turns
-//! critical. The order changes with time, so the window always limits. An entity of low priority can starve,
-//! unless `XSCHED_STARVATION_MS` is set.
+//! critical. The order changes with time, so the window limits where others use the device. An
+//! entity of low priority can starve, unless `XSCHED_STARVATION_MS` is set.
 
 use crate::memo::Memo;
 use crate::per_entity::PerEntity;

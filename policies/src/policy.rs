@@ -42,7 +42,7 @@ pub struct Ranking {
     /// The queue from which the rank comes; `None` means [`SchedEntity::lead`].
     pub lead: Option<QueueId>,
     /// The lowest and the highest rank that the entity can have until the policy is asked again, whatever its
-    /// queues do. With `None` its window limits it, because it could be outranked.
+    /// queues do. With `None` its window limits it where others use its devices, because it could be outranked.
     pub range: Option<(i64, i64)>,
     /// The work that a limited entity may have in flight.
     pub window: Window,
@@ -57,6 +57,9 @@ pub struct Ranking {
     /// The reason why the device is withheld from the entity, also while no other wants it. Not to be
     /// combined with a range.
     pub throttle: Option<Throttle>,
+    /// True if the policy may withhold the device later, also while no other wants it. Then the window limits the entity
+    /// even alone.
+    pub may_withhold: bool,
     /// The job of the entity. All entities with work and the same job run together or not at all. Their ranks
     /// should be equal; the highest counts.
     pub job: Option<u64>,
@@ -80,8 +83,21 @@ impl Ranking {
     pub fn new(rank: i64, reason: RankReason) -> Self {
         let (lead, range, throttle, job) = (None, None, None, None);
         let (window, linger, share) = (Window::OWN, Linger::Fixed, Share::NONE);
-        let (reserves, queues_first) = (false, false);
-        Self { rank, reason, lead, range, window, linger, share, queues_first, throttle, job, reserves }
+        let (reserves, queues_first, may_withhold) = (false, false, false);
+        Self {
+            rank,
+            reason,
+            lead,
+            range,
+            window,
+            linger,
+            share,
+            queues_first,
+            throttle,
+            may_withhold,
+            job,
+            reserves,
+        }
     }
 
     /// Returns the lowest and the highest rank that the entity can have. Without a range, both are the present rank.
@@ -146,7 +162,8 @@ pub enum Scope {
 ///
 /// # The limit
 /// [`Ranking::range`] lets an entity have any amount of work in flight if no queue on its devices could
-/// outrank it, ready or not. Policies whose order changes with time never give a range.
+/// outrank it, ready or not. Policies whose order changes with time never give a range: their entities are limited
+/// wherever others use the device. [`Ranking::may_withhold`] limits an entity also alone.
 ///
 /// [`Ranking::window`] is the work that a limited entity has in flight when it is suspended; the next entity
 /// may wait for that long. Policies with slices set it by [`Ranking::with_slices`].

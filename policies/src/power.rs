@@ -128,6 +128,7 @@ impl Policy for Power {
             let reason = PRIORITY.number(entity.priority.into());
             rankings[index] = Ranking::new(i64::from(entity.priority), reason);
             let grace = &mut graces[index];
+            rankings[index].may_withhold = i64::from(entity.priority) <= self.critical_above;
             if i64::from(entity.priority) > self.critical_above || !entity.ready {
                 *grace = Grace::default();
                 continue;

@@ -41,7 +41,8 @@
 //! # The limit
 //! The limit is cleared for an entity if no entity on its devices, itself and idle ones included, could have
 //! a rank above the lowest that it could have itself ([`Ranking::range`]), and no other entity is there while
-//! the guard against starvation is on. It is set for an entity that has no queue yet, because nothing is
+//! the guard against starvation is on. Where a policy gives no range, as those that divide time, it is cleared only for an
+//! entity that is alone there, unless the policy may withhold the device from it. It is set for an entity that has no queue yet, because nothing is
 //! known of it.
 //!
 //! # The share
@@ -410,9 +411,13 @@ impl Resolver {
         let uses = ranked.entities.uses(entity);
         let could_be_outranked = |used: &DeviceUse| {
             let (ranking, cell) = ranked.on(index, used);
-            let by_rank = ranking.range.is_none_or(|(floor, _)| self.ceilings[cell] > floor);
+            let has_others = self.crowds[cell] > 1;
+            let by_rank = match ranking.range {
+                Some((floor, _)) => self.ceilings[cell] > floor,
+                None => has_others || ranking.may_withhold,
+            };
             // An entity that has waited for too long outranks everybody.
-            by_rank || ranked.guarded && self.crowds[cell] > 1
+            by_rank || ranked.guarded && has_others
         };
         // A member of a job is blocked by whatever blocks another member.
         let with_others = self.jobs.of(index).is_some();

@@ -244,6 +244,7 @@ impl VirtualRuntimes {
                 busy(input.entities.uses(entity)).map(|used| self.cells[used.device].shortest).min();
             let shortest = Duration::from_nanos(shortest.unwrap_or_default().unsigned_abs());
             rankings[index] = Ranking::new(-rank, reason).with_slices(shortest);
+            rankings[index].may_withhold = account.rationed;
             if rules.credit > Duration::ZERO {
                 // An entity that sleeps for a short while gets credit for that, and needs no linger.
                 rankings[index].linger = Linger::Fixed;

@@ -160,6 +160,19 @@ fn is_ready(queue: &QueueStatus) -> bool {
     queue.priority != Priority::NO_EXECUTE && matches!(queue.activity, Activity::Ready { .. })
 }
 
+/// Alone on its device an entity has no rival, so its window need not cost it anything, whatever the policy divides.
+#[test]
+fn lone_entity_without_a_cap_is_not_limited() {
+    for row in POLICIES {
+        let status = global(vec![gang(1, vec![queue(1, 1, 0, true)])]);
+        let mut engine = engine(row);
+        for now in [BEGIN, 2 * BEGIN] {
+            let permit = engine.decide(&status, Time(now)).operations[0].permit;
+            assert!(permit.run && !permit.limit, "{}: {permit:?}", row.kind.name());
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 

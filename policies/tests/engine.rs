@@ -477,3 +477,16 @@ fn entity_that_runs_because_it_starved_leaves_no_share() {
     let later = engine.decide(&status, Time(102 * MS)).operations.to_vec();
     assert_eq!((runs(&later), shares(&later)), (vec![true, false], vec![0, 0]));
 }
+
+#[test]
+fn lone_entity_is_limited_only_if_its_device_may_be_withheld() {
+    let limits = |count: usize, may_withhold| {
+        set_script(0, move |_, _| Ranking { may_withhold, ..rank(5) });
+        let status = global(busy(&vec![&[1][..]; count]));
+        let operations = engine(Duration::ZERO).decide(&status, Time(MS)).operations.to_vec();
+        operations.iter().map(|operation| operation.permit.limit).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(1, false), [false]);
+    assert_eq!(limits(1, true), [true]);
+    assert_eq!(limits(2, false), [true, true], "ranks without a range may change");
+}
