@@ -38,6 +38,8 @@ const LONG: Duration = Duration::from_millis(1);
 const CLOSE_WATCH: Duration = Duration::from_millis(2);
 /// The time after a foreseen end during which the worker spins: a sleep that begins now would end late.
 const AFTER: Duration = Duration::from_micros(300);
+/// The least step by which the learnt lateness grows.
+const LATENESS_STEP: Duration = Duration::from_micros(4);
 /// The most by which a planned sleep is shortened because sleeps end late on this machine.
 const LATEST: Duration = Duration::from_millis(1);
 
@@ -121,11 +123,16 @@ struct Lateness {
 }
 
 impl Lateness {
-    /// Learns from a sleep that was planned to last `planned` and lasted `lasted`. Keeps the longest lateness,
-    /// and forgets it slowly: with too small a value the device idles, with too large a one the worker spins.
+    /// Learns from a sleep that was planned to last `planned` and lasted `lasted`, so that about one sleep of 257 is later than
+    /// `most`. With too small a value the device idles, with too large a one the worker spins; a rare sleep that ends much later
+    /// costs less than the spinning that it would cause.
     fn learn(&mut self, planned: Duration, lasted: Duration) {
         let late = lasted.saturating_sub(planned).min(LATEST);
-        self.most = late.max(self.most - self.most / 256);
+        self.most = if late > self.most {
+            late.min(self.most + (self.most / 4).max(LATENESS_STEP))
+        } else {
+            self.most - self.most / 1024
+        };
     }
 
     /// Forgets a little, because the worker spun instead. Half is forgotten in about a second of spinning:
@@ -224,10 +231,12 @@ mod tests {
         late.learn(meant, meant / 2);
         assert_eq!(late.most, Duration::ZERO, "a sleep that was cut short is not late");
         late.learn(meant, 100 * meant);
+        assert_eq!(late.most, LATENESS_STEP, "one sleep shows little");
+        (0..100).for_each(|_| late.learn(meant, 100 * meant));
         assert_eq!(late.most, LATEST, "there is a bound");
         (0..10_000).for_each(|_| late.learn(meant, meant + SHORT));
         assert!(late.most < 2 * SHORT, "{:?}", late.most);
-        late.learn(meant, 100 * meant);
+        (0..100).for_each(|_| late.learn(meant, 100 * meant));
         // Some seconds of spinning.
         (0..1_500_000).for_each(|_| late.forget());
         assert!(late.most < LATEST / 10, "{:?}", late.most);

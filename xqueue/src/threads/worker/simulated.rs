@@ -2,6 +2,7 @@
 //! executes kernels in order. The clock of the test's thread advances by what each step takes. Nothing here
 //! depends on the machine.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -116,6 +117,8 @@ impl HwCommand for Kernel {
 struct Case {
     kernels: &'static [u64],
     late: u64,
+    /// The lateness of every 1000th sleep, in microseconds, if that is more.
+    rare: u64,
     /// How much longer the first kernel takes, in microseconds.
     cold: u64,
 }
@@ -128,14 +131,19 @@ struct Figures {
     p99: Duration,
     /// Markers for each command.
     marks: f64,
+    /// The share of the time for which the worker did not sleep.
+    awake: f64,
     /// The launch-ahead when the first commands have run.
     ahead: Duration,
 }
 
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { busy, mean, p99, marks, .. } = self;
-        write!(f, "busy {busy:.3}, wait mean {mean:?} p99 {p99:?}, {marks:.2} markers a command")
+        let Self { busy, mean, p99, marks, awake, .. } = self;
+        write!(
+            f,
+            "busy {busy:.3}, wait mean {mean:?} p99 {p99:?}, {marks:.2} markers a command, awake {awake:.2}"
+        )
     }
 }
 
@@ -153,10 +161,16 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
     let mut late = Lateness::default();
     let (mut step, mut seed, mut next) = (0, 1_u64, 0);
     // Every other sleep or so is late, by up to the most.
+    let mut sleeps = 0_u64;
+    let slept = Cell::new(Duration::ZERO);
     let mut sleep = |planned: Duration| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let lasted = planned + MICRO * u32::try_from((seed >> 33) % (case.late + 1)).expect("small");
+        sleeps += 1;
+        let rare = if sleeps.is_multiple_of(1000) { case.rare } else { 0 };
+        let late = ((seed >> 33) % (case.late + 1)).max(rare);
+        let lasted = planned + MICRO * u32::try_from(late).expect("small");
         hw.advance(lasted);
+        slept.set(slept.get() + lasted);
         lasted
     };
     let mut warm = None;
@@ -202,6 +216,7 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
         match warm {
             None if ran >= SPAN => {
                 state.waits.clear();
+                slept.set(Duration::ZERO);
                 warm = Some((ran, now(), state.recorded, launched, queue.hot.flight.launch_ahead()));
             }
             Some((before_ran, since, recorded, before, ahead)) if ran >= before_ran + SPAN => {
@@ -214,6 +229,7 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
                     mean: sum / u32::try_from(waits.len()).expect("few"),
                     p99: waits[waits.len() * 99 / 100],
                     marks: (state.recorded - recorded) as f64 / (launched - before) as f64,
+                    awake: 1.0 - slept.get().as_secs_f64() / took.as_secs_f64(),
                     ahead,
                 };
                 drop(state);
@@ -253,7 +269,7 @@ fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
     let mut below = Vec::new();
     for (name, kernels) in programs {
         for late in [0, 20, 60, 200] {
-            let case = Case { kernels, late, cold: 0 };
+            let case = Case { kernels, late, rare: 0, cold: 0 };
             let adaptive = run(case, LaunchConfig::Adaptive);
             println!("{name:>7} late {late:3} adaptive: {adaptive}");
             for (threshold, batch) in FIXED {
@@ -275,8 +291,23 @@ fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
 #[test]
 fn launch_ahead_is_short_where_sleeps_end_in_time() {
     for kernels in [&[50][..], &[500], MIXED] {
-        let case = Case { kernels, late: 0, cold: 2_000 };
+        let case = Case { kernels, late: 0, rare: 0, cold: 2_000 };
         let ahead = run(case, LaunchConfig::Adaptive).ahead;
         assert!(ahead < 100 * MICRO, "{kernels:?}: {ahead:?}");
+    }
+}
+
+/// A machine now and then delays a thread for long. That must not make the worker spin until the next time.
+#[test]
+fn rare_late_sleep_does_not_make_the_worker_spin() {
+    for kernels in [&[40][..], &[100], MIXED] {
+        let awake = |rare| {
+            let figures = run(Case { kernels, late: 10, rare, cold: 0 }, LaunchConfig::Adaptive);
+            println!("{kernels:?} rare {rare}: {figures}");
+            assert!(figures.busy > 0.95, "{kernels:?}: {figures}");
+            figures.awake
+        };
+        let [without, with] = [awake(0), awake(500)];
+        assert!(with < without + 0.1, "{kernels:?}: {with} of the time awake, without rare delays {without}");
     }
 }
