@@ -102,7 +102,7 @@ fn report_evicts_no_queue_without_permission() {
         assert_eq!(other.is_none(), row["place"] == "alone", "{row}");
     }
     let rows = report["parts"]["window"]["result"]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 16);
+    assert_eq!(rows.len(), 24);
     for row in rows {
         assert!(row["kernels_per_s"].as_f64() > Some(0.0) && row["idle_us"]["n"] == 3, "{row}");
     }

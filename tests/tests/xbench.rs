@@ -362,6 +362,54 @@ fn the_machines_own_gpu_needs_no_gpu_sim() {
 }
 
 #[test]
+fn two_models_of_one_process_are_scheduled_in_it() {
+    let _turn = Gpu::take();
+    let folder = tempfile::tempdir().unwrap();
+    let figures = folder.path().join("figures.json");
+    let low = tests::workspace().join("examples/traces/resnet50_bs256.json");
+    let output = std::process::Command::new(tests::product("xbench").unwrap())
+        .args(["one-process", "--allow-late", "--blocks=1", "--seconds=1"])
+        .arg(format!("--high={}@10", model()))
+        .arg(format!("--low={}", low.display()))
+        .arg(format!("--json={}", figures.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures = read(&figures);
+    let modes = figures["modes"].as_array().unwrap();
+    let of = |name: &str| modes.iter().map(|mode| mode[name].clone()).collect::<Vec<_>>();
+    assert_eq!(of("requests"), [json!(10), json!(10), json!(10), json!(0)]);
+    assert!(modes[3]["low_per_s"].as_f64().unwrap() > 0.0 && modes[0]["low_per_s"].is_null());
+    // The command itself refuses a run in which nothing was suspended.
+    assert!(modes[2]["suspensions"].as_u64().unwrap() > 0, "{figures}");
+    assert!(figures["lost_over_served"].is_number(), "{figures}");
+}
+
+#[test]
+fn tenants_are_counted_with_the_processor_time_of_giveway() {
+    let _turn = Gpu::take();
+    let folder = tempfile::tempdir().unwrap();
+    let figures = folder.path().join("figures.json");
+    let output = std::process::Command::new(tests::product("xbench").unwrap())
+        .args(["tenants", "--allow-late", "--blocks=1", "--seconds=1", "--count=1,3"])
+        .arg(format!("--trace={}", model()))
+        .arg(format!("--json={}", figures.display()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let figures = read(&figures);
+    let rows = figures["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|row| row["tenants"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3]);
+    for row in rows {
+        assert!(row["per_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["processor"]["library_ms"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["processor"]["server_ms"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    assert_eq!(rows[0]["suspensions_per_s"], 0.0, "a program that is alone has no rival");
+    assert!(rows[1]["suspensions_per_s"].as_f64().unwrap() > 0.0, "{figures}");
+}
+
+#[test]
 fn kernels_take_no_less_than_they_are_told_to() {
     let run = Gpu::take().product("xbench").arg("calibrate").arg("--real").arg("--json").finish();
     // How much longer they take depends on the machine, and decides the exit code.
@@ -409,6 +457,12 @@ fn measuring_a_gpu_that_is_not_there_is_refused() {
         &["scenario", "two-models"],
         &["prepreempt"],
         &["calibrate"],
+        &["tenants"],
+        &[
+            "one-process",
+            "--high=examples/traces/resnet18_bs1.json@10",
+            "--low=examples/traces/resnet50_bs256.json",
+        ],
     ] {
         let output = std::process::Command::new(tests::product("xbench").unwrap())
             .args(command)

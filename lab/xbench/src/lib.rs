@@ -10,6 +10,8 @@
 //! * [`replay`]: a recorded model (`trace`) as load
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`scenario`]: several programs under one policy after the other; `prepreempt` as well
+//! * [`one_process`]: two models on two streams of one process
+//! * [`tenants`]: the same program 1 to 16 times
 //! * [`preempt`]: the time from an urgent launch until it runs, for each preemption level
 //! * [`ipc`]: the way between programs and xserver, without a device
 //! * [`policy_sim`]: scheduling policies and a workload in simulated time
@@ -38,6 +40,7 @@ mod kernels;
 pub mod launch_path;
 mod library;
 mod library_log;
+pub mod one_process;
 pub mod policy_sim;
 pub mod preempt;
 mod process;
@@ -55,6 +58,7 @@ mod simulated;
 mod stats;
 mod svg;
 mod table;
+pub mod tenants;
 mod trace;
 
 /// An error in an argument, an input file or an environment variable. The program exits with 2 for it, with 1

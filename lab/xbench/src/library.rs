@@ -15,6 +15,7 @@ function_table! {
         queue_set_launch_config: unsafe extern "C" fn(u64, i64, i64) -> c_int = "XQueueSetLaunchConfig";
         queue_suspend: unsafe extern "C" fn(u64, i64) -> c_int = "XQueueSuspend";
         queue_resume: unsafe extern "C" fn(u64, i64) -> c_int = "XQueueResume";
+        hint_priority: unsafe extern "C" fn(u64, i32) -> c_int = "XHintPriority";
         hint_arrival: unsafe extern "C" fn(u64, i64) -> c_int = "XHintArrival";
         kfd_open: unsafe extern "C" fn(*mut u64, i32) -> c_int = "XKfdOpen";
         kfd_list_queues: unsafe extern "C" fn(u64, *mut KfdQueue, *mut u32) -> c_int = "XKfdListQueues";
@@ -75,6 +76,12 @@ impl Queue {
     pub(crate) fn resume(self) -> Result<()> {
         // SAFETY: takes numbers only, and checks them.
         check("XQueueResume", unsafe { (self.library.queue_resume)(self.handle, 0) })
+    }
+
+    /// Sets the priority: a bigger number is more urgent.
+    pub(crate) fn set_priority(self, priority: i32) -> Result<()> {
+        // SAFETY: takes numbers only, and checks them.
+        check("XHintPriority", unsafe { (self.library.hint_priority)(self.handle, priority) })
     }
 
     /// Announces that work arrives in so many microseconds.

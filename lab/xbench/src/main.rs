@@ -3,8 +3,8 @@
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 use xbench::{
-    WrongInput, calibrate, corun, ipc, launch_path, policy_sim, preempt, replay, scenario, selftest, session,
-    sim,
+    WrongInput, calibrate, corun, ipc, launch_path, one_process, policy_sim, preempt, replay, scenario,
+    selftest, session, sim, tenants,
 };
 
 /// Measure giveway, on your own GPU or on the simulated one.
@@ -71,6 +71,19 @@ enum Command {
     /// Runs each program alone, all together without giveway, and all together under each policy. Limits are
     /// reported as met or missed and do not change the exit code. --list shows the scenarios.
     Scenario(scenario::ScenarioArgs),
+    /// Measure two models on two streams of one process, without and with a policy in the process
+    ///
+    /// Starts gpu-sim (without --real) and the library that lie beside this program, in interleaved blocks: each model
+    /// alone, both without giveway, and both with it. Figures do not change the exit code.
+    OneProcess(one_process::OneProcessArgs),
+    /// A process of `one-process`.
+    #[command(hide = true)]
+    OneProcessPart(one_process::PartArgs),
+    /// Measure what more and more programs on one GPU cost
+    ///
+    /// The same model runs back to back in 1, 2, 4, 8 and 16 programs, without giveway and under a policy: the work of all,
+    /// its division, and the processor time of the library and the server. Figures do not change the exit code.
+    Tenants(tenants::TenantsArgs),
     /// Measure the benefit of knowing about work before it arrives, from hints or by learning
     ///
     /// An urgent program prepares each request on the host before its first launch; with the policy LCBE the
@@ -108,6 +121,9 @@ fn main() -> ExitCode {
         Command::IpcPart(args) => ipc::run_part(&args).map(|()| ExitCode::SUCCESS),
         Command::Scenario(args) => scenario::run(&args),
         Command::Prepreempt(args) => scenario::run_prepreempt(&args),
+        Command::OneProcess(args) => one_process::run(&args),
+        Command::OneProcessPart(args) => one_process::run_part(&args).map(|()| ExitCode::SUCCESS),
+        Command::Tenants(args) => tenants::run(&args),
         Command::Session(args) => session::run(&args).map(|()| ExitCode::SUCCESS),
         Command::PolicySim(args) => policy_sim::run(&args),
         Command::Card(args) => selftest::run(&args).map(|()| ExitCode::SUCCESS),

@@ -25,6 +25,31 @@ pub(crate) fn process_cpu(pid: u32) -> Result<Duration> {
     Ok(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32))
 }
 
+/// The beginning of the names of the preloaded library's own threads.
+const LIBRARY_THREADS: &str = "giveway-";
+
+/// Returns the processor time that the preloaded library's own threads in this process have used so far. What the library
+/// does on the program's threads, within their calls, is not in it.
+///
+/// `None` where the kernel does not count it (`/proc/PID/task/TID/schedstat`, with `CONFIG_SCHED_INFO`).
+pub(crate) fn library_cpu() -> Option<Duration> {
+    let mut sum = Duration::ZERO;
+    for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).ok();
+        // A thread can end meanwhile.
+        let Some(name) = read("comm") else { continue };
+        if name.starts_with(LIBRARY_THREADS) {
+            sum += on_processor(&read("schedstat")?)?;
+        }
+    }
+    Some(sum)
+}
+
+/// Returns the time on a processor from a `schedstat`: its first number, in nanoseconds.
+fn on_processor(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 /// Returns the processor time that all processes together have used on all cores since boot, from
 /// `/proc/stat`. Time that a hypervisor took away ("steal") counts as used, because it was not available
 /// here.
@@ -91,6 +116,22 @@ mod tests {
             x = std::hint::black_box(x.wrapping_mul(3));
         }
         assert!(process_cpu(me).unwrap() > before);
+    }
+
+    #[test]
+    fn library_time_is_that_of_its_threads() {
+        let before = library_cpu().unwrap();
+        let work = move || {
+            let mut x = 1u64;
+            while library_cpu().unwrap() == before {
+                x = std::hint::black_box(x.wrapping_mul(3));
+            }
+            library_cpu().unwrap()
+        };
+        let thread = std::thread::Builder::new().name("giveway-test".into()).spawn(work).unwrap();
+        assert!(thread.join().unwrap() > before);
+        assert_eq!(on_processor("1500 20 3\n"), Some(Duration::from_nanos(1500)));
+        assert_eq!([on_processor(""), on_processor("x")], [None; 2]);
     }
 
     #[test]

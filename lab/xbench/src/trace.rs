@@ -229,6 +229,7 @@ mod tests {
             ("elementwise_bs1", 50),
             ("matmul_bs1", 16),
             ("resnet18_bs1", 109),
+            ("resnet152_bs8", 674),
             ("resnet50_bs1", 227),
             ("resnet50_bs256", 285),
             ("token_step_bs1", 96),

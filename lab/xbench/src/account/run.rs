@@ -201,7 +201,16 @@ mod tests {
         };
         let (trace, digest) = ("t".into(), "0".into());
         let requests = times.iter().map(request).collect();
-        Record { pid, trace, warm_up: 3, start_ns: 1_000_000, seconds: 1.0, digest, requests }
+        Record {
+            pid,
+            trace,
+            warm_up: 3,
+            start_ns: 1_000_000,
+            seconds: 1.0,
+            digest,
+            library_s: None,
+            requests,
+        }
     }
 
     fn program<'a>(name: &'a str, open: bool, record: &'a Record) -> Program<'a> {

@@ -3,7 +3,7 @@
 use super::levels::{self, Base, Level};
 use crate::account::Accounts;
 use crate::compare::spread;
-use crate::experiment::{Mode, Outcome};
+use crate::experiment::{Mode, Outcome, ProcessorCost};
 use crate::replay::Record;
 use crate::report::Report;
 use crate::simulated::Measured;
@@ -35,6 +35,8 @@ pub(crate) struct ModeFigures {
     pub(crate) low_per_s: f64,
     /// Suspensions of queues by the library, both programs, all blocks together. 0 where it is not loaded.
     pub(crate) suspensions: u64,
+    /// The processor time of giveway.
+    pub(crate) processor: ProcessorCost,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -195,6 +197,11 @@ impl Figures {
                 figures.low_per_s / self.free_per_s() * 100.0,
             );
         }
+        for (name, figures, _) in
+            modes.iter().filter(|(_, figures, _)| figures.processor.library_ms.is_some())
+        {
+            let _ = writeln!(text, "{name}: {}", figures.processor);
+        }
         let _ = write!(text, "\n{}", levels::table(&self.levels));
         if !self.device_valid {
             text.push_str("! the simulated GPU was late: the figures are not reliable\n");
@@ -228,6 +235,7 @@ fn mode_figures(blocks: &[Outcome]) -> Result<ModeFigures> {
         high_per_s: mean(records(blocks, HIGH).map(|record| record.per_second(true))).context("no blocks")?,
         low_per_s: low_per_s(blocks).unwrap_or(0.0),
         suspensions: blocks.iter().map(|outcome| outcome.suspensions).sum(),
+        processor: ProcessorCost::of(blocks),
     })
 }
 

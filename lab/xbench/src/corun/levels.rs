@@ -201,6 +201,7 @@ pub(super) mod tests {
             high_per_s: 10.0,
             low_per_s,
             suspensions: 9,
+            processor: Default::default(),
         }
     }
 

@@ -84,9 +84,10 @@ pub struct CorunArgs {
 
 /// The urgent model and its rate.
 #[derive(Debug, Clone, PartialEq)]
-struct High {
-    trace: PathBuf,
-    rate: f64,
+pub(crate) struct High {
+    pub(crate) trace: PathBuf,
+    /// Requests a second.
+    pub(crate) rate: f64,
 }
 
 impl FromStr for High {

@@ -23,7 +23,9 @@ use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::Result;
 use protocol::control::Preemption;
+use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -169,6 +171,52 @@ impl Suspensions {
     }
 }
 
+/// The processor time of giveway in runs, seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct ProcessorTime {
+    /// The library's own threads in all programs.
+    library_s: f64,
+    server_s: f64,
+    /// The device time of the programs' inferences.
+    device_s: f64,
+}
+
+/// The processor time that a second of work of the device costs, as figures have it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(crate) struct ProcessorCost {
+    /// Processor time of the library's own threads for a second of device time, milliseconds; `null` without the library,
+    /// or where the kernel does not count it.
+    pub(crate) library_ms: Option<f64>,
+    /// The same of the server.
+    pub(crate) server_ms: Option<f64>,
+}
+
+impl ProcessorCost {
+    /// Returns the cost in all blocks together.
+    pub(crate) fn of(outcomes: &[Outcome]) -> Self {
+        let mut sum = ProcessorTime::default();
+        for outcome in outcomes {
+            let Some(time) = outcome.processor else { return Self::default() };
+            sum.library_s += time.library_s;
+            sum.server_s += time.server_s;
+            sum.device_s += time.device_s;
+        }
+        let cost = |seconds: f64| Some(seconds * 1e3 / sum.device_s).filter(|cost| cost.is_finite());
+        Self { library_ms: cost(sum.library_s), server_ms: cost(sum.server_s) }
+    }
+}
+
+impl fmt::Display for ProcessorCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [library, server] = [self.library_ms, self.server_ms]
+            .map(|cost| cost.map_or_else(|| "unknown".to_owned(), |ms| format!("{ms:.2} ms")));
+        write!(
+            f,
+            "processor time for a second of device time: the library's threads {library}, xserver {server}"
+        )
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     /// The record of each program; `None` if it did not run.
@@ -186,6 +234,8 @@ pub(crate) struct Outcome {
     pub(crate) counted: BTreeMap<String, u64>,
     /// The time between the server's two reports, seconds.
     pub(crate) server_s: f64,
+    /// The processor time of the library and the server; `None` without them, or where it is not known.
+    pub(crate) processor: Option<ProcessorTime>,
     /// The 99th percentile of the simulated device's lateness, microseconds; `None` on a real one.
     pub(crate) late_us: Option<f64>,
     /// True if the simulated device was too late for valid figures.
@@ -356,6 +406,17 @@ impl<'a> Experiment<'a> {
             }
             outcome.records[index] = Some(record);
         }
+        if let Some(watched) = &watched {
+            let mut sum = ProcessorTime { server_s: watched.processor_s, ..ProcessorTime::default() };
+            let mut known = true;
+            for index in indices.clone() {
+                let Some(record) = &outcome.records[index] else { continue };
+                sum.device_s += record.requests.len() as f64 * self.device_us(index) / 1e6;
+                known &= record.library_s.is_some();
+                sum.library_s += record.library_s.unwrap_or(0.0);
+            }
+            outcome.processor = Some(sum).filter(|_| known);
+        }
         if account {
             let programs = indices.filter_map(|index| {
                 let program = &programs[index];
@@ -421,7 +482,22 @@ pub(crate) mod tests {
         };
         let requests = latencies_ms.iter().enumerate().map(request).collect();
         let (trace, digest) = ("t".into(), "0".into());
-        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds, digest, requests }
+        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds, digest, library_s: Some(0.1), requests }
+    }
+
+    #[test]
+    fn processor_time_is_that_of_a_second_of_device_time() {
+        let outcome = |processor| Outcome { processor, ..Outcome::default() };
+        let time = |library_s, server_s, device_s| Some(ProcessorTime { library_s, server_s, device_s });
+        let cost = ProcessorCost::of(&[outcome(time(0.01, 0.002, 4.0)), outcome(time(0.03, 0.002, 4.0))]);
+        assert_eq!((cost.library_ms, cost.server_ms), (Some(5.0), Some(0.5)));
+        assert!(cost.to_string().ends_with("the library's threads 5.00 ms, xserver 0.50 ms"), "{cost}");
+        let unknown = ProcessorCost::default();
+        assert_eq!(ProcessorCost::of(&[outcome(time(1.0, 1.0, 1.0)), outcome(None)]), unknown);
+        assert_eq!(
+            [ProcessorCost::of(&[]), ProcessorCost::of(&[outcome(time(0.0, 0.0, 0.0))])],
+            [unknown; 2]
+        );
     }
 
     #[test]

@@ -119,8 +119,17 @@ struct Figures {
     deferred: Measured,
     /// Launches while somebody records, which needs a server.
     traced: Option<Measured>,
-    /// Launches, launches with synchronizations, on the machine's own HIP.
-    real: Option<Measured>,
+    /// The machine's own HIP.
+    real: Option<Real>,
+}
+
+/// Calls on the machine's own HIP.
+#[derive(Debug)]
+struct Real {
+    /// Launches, launches with synchronizations, kernels in a row.
+    direct: Measured,
+    /// Launches with synchronizations, kernels in a row.
+    contended: Measured,
 }
 
 /// The number of commands between two markers where it is fixed.
@@ -153,11 +162,18 @@ impl Figures {
         })
     }
 
-    fn real(setup: Setup<'_>, calls: u32, rounds: usize) -> Result<Measured> {
+    fn real(setup: Setup<'_>, calls: u32, rounds: usize) -> Result<Real> {
         // A runtime queues so many launches before it makes the caller wait.
-        let plan =
-            [(Kind::Launch, (calls / 20).clamp(1, 1000)), (Kind::LaunchSync, (calls / 100).clamp(1, 200))]
-                .map(|(kind, calls)| Round { kind, on: On::Own, calls });
-        Setup { runtime: &Runtime::Real, ..setup }.measure(Condition::Direct, &plan, rounds)
+        let plan = [
+            (Kind::Launch, (calls / 20).clamp(1, 1000)),
+            (Kind::LaunchSync, (calls / 100).clamp(1, 200)),
+            (Kind::InARow, (calls / 20).clamp(1, 1000)),
+        ];
+        let plan = plan.map(|(kind, calls)| Round { kind, on: On::Own, calls });
+        let setup = Setup { runtime: &Runtime::Real, ..setup };
+        Ok(Real {
+            direct: setup.measure(Condition::Direct, &plan, rounds)?,
+            contended: setup.measure(Condition::Contended(None), &plan[1..], rounds)?,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The figures of `xbench launch-path` and their limits, as JSON and as a table.
 
-use super::Figures;
 use super::setup::{Measured, Pair, PerCall};
+use super::{Figures, Real};
 use crate::compare::median_difference;
 use crate::report::{Limit, Report};
 use crate::stats::Samples;
@@ -18,6 +18,9 @@ const LAUNCH_SYNC_ADDED_NS: f64 = 500.0;
 /// The most time that recording may add to a launch, in nanoseconds.
 const TRACED_MORE_NS: f64 = 50.0;
 const REAL_RATIO: f64 = 1.15;
+/// The longest time of kernels in a row over that without the library: without a rival, and with an idle one.
+const IN_A_ROW_RATIO: f64 = 1.01;
+const CONTENDED_IN_A_ROW_RATIO: f64 = 1.03;
 
 /// The figures that stand at the top of the JSON object as well.
 const HEADLINE: [&str; 10] = [
@@ -153,12 +156,23 @@ impl Outcome {
             let limit = Limit::at_most(TRACED_MORE_NS);
             report.judged("traced_more_ns", "  more than without", recorded - plain, "ns", limit);
         }
-        if let Some(real) = real {
+        if let Some(Real { direct: real, contended }) = real {
             push(&mut report, real, 0, WALL, row!("launch, stock HIP", "real", None))?;
             let (ratio, limit) = (real.pairs[0].ratio()?, Limit::at_most(REAL_RATIO));
             report.judged("real_ratio", "  with over without", ratio, "", limit);
             let sync = row!("launch + synchronize, stock HIP", "real_launch_sync", None);
             push(&mut report, real, 1, WALL, sync)?;
+            let sync = row!("launch + synchronize, rival, stock HIP", "real_contended_sync", None);
+            push(&mut report, contended, 0, WALL, sync)?;
+            let in_a_row = row!("kernel of 10 µs in a row, stock HIP", "real_in_a_row", None);
+            push(&mut report, real, 2, WALL, in_a_row)?;
+            let (ratio, limit) = (real.pairs[2].ratio()?, Limit::at_most(IN_A_ROW_RATIO));
+            report.judged("real_in_a_row_ratio", "  with over without", ratio, "", limit);
+            let in_a_row =
+                row!("kernel of 10 µs in a row, rival, stock HIP", "real_contended_in_a_row", None);
+            push(&mut report, contended, 1, WALL, in_a_row)?;
+            let (ratio, limit) = (contended.pairs[1].ratio()?, Limit::at_most(CONTENDED_IN_A_ROW_RATIO));
+            report.judged("real_contended_in_a_row_ratio", "  with over without", ratio, "", limit);
         }
         let value = |name| report.figures().iter().find(|figure| figure.name == name);
         Ok(Self {
@@ -171,7 +185,7 @@ impl Outcome {
                 .chain(traced)
                 .map(|of| of.counted)
                 .sum(),
-            real_calls_counted: real.as_ref().map(|real| real.counted),
+            real_calls_counted: real.as_ref().map(|real| real.direct.counted + real.contended.counted),
             report,
         })
     }
@@ -211,7 +225,11 @@ mod tests {
         Measured { pairs: [1.0, 2.0, 1.0, 0.5, 1.0].map(pair).into(), counted: 7 }
     }
 
-    fn figures(direct: f64, real: Option<Measured>) -> Figures {
+    fn real(shimmed: f64) -> Option<Real> {
+        Some(Real { direct: measured(1000.0, shimmed), contended: measured(1000.0, 1020.0) })
+    }
+
+    fn figures(direct: f64, real: Option<Real>) -> Figures {
         let [forward, contended, batches, deferred] =
             [10.0, 100.0, 120.0, 300.0].map(|time| measured(2.0, time));
         let traced = Some(measured(2.0, direct + 30.0));
@@ -248,9 +266,9 @@ mod tests {
 
     #[test]
     fn missed_limits_are_named() {
-        let outcome = Outcome::new(&figures(63.0, Some(measured(1000.0, 1151.0))), false).unwrap();
+        let outcome = Outcome::new(&figures(63.0, real(1151.0)), false).unwrap();
         let missed: Vec<_> = outcome.report.missed().map(|figure| figure.name).collect();
-        assert_eq!(missed, ["direct_added_ns", "real_ratio"]);
+        assert_eq!(missed, ["direct_added_ns", "real_ratio", "real_in_a_row_ratio"]);
         assert_eq!(serde_json::to_value(&outcome).unwrap()["real_ratio"], 1.151);
         let table = outcome.table();
         assert!(table.contains("MISSED") && table.contains("No process was connected"), "{table}");

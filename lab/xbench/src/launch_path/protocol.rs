@@ -13,10 +13,15 @@ pub(super) enum Kind {
     LaunchSync,
     /// Launches, with a synchronization of their stream after each [`SHORT`] of them.
     ShortRounds,
+    /// Launches of kernels of [`IN_A_ROW_NS`], and a synchronization after all of them, which is timed too.
+    InARow,
 }
 
 /// The number of launches to a synchronization in short rounds.
 pub(super) const SHORT: u32 = 100;
+
+/// The length of a kernel in a row, nanoseconds.
+pub(super) const IN_A_ROW_NS: u64 = 10_000;
 
 impl Kind {
     /// Returns the number of synchronizations among so many launches.
@@ -25,6 +30,7 @@ impl Kind {
             Self::Launch => 0,
             Self::LaunchSync => launches,
             Self::ShortRounds => launches / SHORT,
+            Self::InARow => 1,
         }
     }
 }

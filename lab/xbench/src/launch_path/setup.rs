@@ -33,8 +33,10 @@ pub(super) enum Condition {
 const FREE_RUN: u32 = 64;
 
 impl Condition {
-    fn path(self) -> LaunchPath {
+    /// Returns the path of launches on this runtime. On one that runs kernels, the window can be full.
+    fn path(self, runtime: &Runtime) -> LaunchPath {
         match self {
+            Self::Contended(_) if matches!(runtime, Runtime::Real) => LaunchPath::Window,
             Self::Forward => LaunchPath::Forwarded,
             Self::Direct | Self::Traced | Self::Contended(_) => LaunchPath::Direct,
             Self::Deferred => LaunchPath::Deferred,
@@ -164,7 +166,8 @@ impl Setup<'_> {
         let mut environment = condition.environment();
         environment.extend(scheduler(condition, server));
         environment.extend(more.iter().map(|(name, value)| (*name, OsString::from(value))));
-        let shim = Shim { library: self.library, environment: &environment, path: condition.path() };
+        let shim =
+            Shim { library: self.library, environment: &environment, path: condition.path(self.runtime) };
         Worker::start(self.runtime, Some(shim))
     }
 

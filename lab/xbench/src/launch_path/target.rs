@@ -1,7 +1,7 @@
 //! The worker: makes the timed calls, on the null runtime or on the machine's own HIP.
 
 use super::code_object;
-use super::protocol::{Calls, Kind, On, Round, SHORT, Took};
+use super::protocol::{Calls, IN_A_ROW_NS, Kind, On, Round, SHORT, Took};
 use crate::kernels::{BusyShape, Opened};
 use crate::processor_time::process_cpu;
 use anyhow::{Result, ensure};
@@ -49,8 +49,9 @@ impl Runtime {
 
 /// The functions that a worker can call: a launch, and a synchronization with the launches before it.
 trait Target {
-    /// Launches. The synchronization, or the check of the first call, finds errors.
-    fn launch(&self, on: On) -> Result<()>;
+    /// Launches a kernel of this length, on a runtime that runs kernels. The synchronization, or the check of the first
+    /// call, finds errors.
+    fn launch(&self, on: On, length_ns: u64) -> Result<()>;
     fn synchronize(&self, on: On) -> Result<()>;
     /// Returns the addresses of the two functions.
     fn functions(&self) -> Result<[*const c_void; 2]>;
@@ -109,24 +110,30 @@ fn make(target: &impl Target, kind: Kind, on: On, count: u32) -> Result<()> {
     match kind {
         Kind::Launch => {
             for _ in 0..count {
-                target.launch(on)?;
+                target.launch(on, 0)?;
             }
+        }
+        Kind::InARow => {
+            for _ in 0..count {
+                target.launch(on, IN_A_ROW_NS)?;
+            }
+            target.synchronize(on)?;
         }
         Kind::LaunchSync => {
             for _ in 0..count {
-                target.launch(on)?;
+                target.launch(on, 0)?;
                 target.synchronize(on)?;
             }
         }
         Kind::ShortRounds => {
             for _ in 0..count / SHORT {
                 for _ in 0..SHORT {
-                    target.launch(on)?;
+                    target.launch(on, 0)?;
                 }
                 target.synchronize(on)?;
             }
             for _ in 0..count % SHORT {
-                target.launch(on)?;
+                target.launch(on, 0)?;
             }
         }
     }
@@ -240,7 +247,7 @@ impl NullTarget {
 
 impl Target for NullTarget {
     #[inline]
-    fn launch(&self, on: On) -> Result<()> {
+    fn launch(&self, on: On, _: u64) -> Result<()> {
         let (grid, block) = (dim3 { x: 1024, y: 1, z: 1 }, dim3 { x: 256, y: 1, z: 1 });
         let arguments = self.arguments.as_ptr().cast_mut();
         // SAFETY: the null runtime reads no argument; the library copies as many as the kernel's code object
@@ -272,10 +279,10 @@ impl Target for NullTarget {
     }
 }
 
-/// Launches of an empty kernel on the machine's own HIP, always on a created stream.
+/// Launches of `busy` on the machine's own HIP, always on a created stream.
 impl Target for Opened {
-    fn launch(&self, _: On) -> Result<()> {
-        self.kernels.busy(&self.stream, 0, BusyShape::ONE)
+    fn launch(&self, _: On, length_ns: u64) -> Result<()> {
+        self.kernels.busy(&self.stream, length_ns, BusyShape::ONE)
     }
 
     fn synchronize(&self, _: On) -> Result<()> {

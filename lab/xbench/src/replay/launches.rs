@@ -8,10 +8,10 @@ use std::path::Path;
 
 /// The times so far, if they are asked for. They are kept in memory, so that a launch writes no file.
 #[derive(Debug)]
-pub(super) struct Launches(Option<Vec<u64>>);
+pub(crate) struct Launches(Option<Vec<u64>>);
 
 impl Launches {
-    pub(super) fn new(wanted: bool) -> Self {
+    pub(crate) fn new(wanted: bool) -> Self {
         // Room for a million, so that hardly any launch waits for memory.
         Self(wanted.then(|| Vec::with_capacity(1 << 20)))
     }

@@ -9,7 +9,7 @@
 
 pub(crate) mod digest;
 pub(crate) mod launches;
-mod player;
+pub(crate) mod player;
 pub(crate) mod schedule;
 
 use crate::WrongInput;
@@ -18,6 +18,7 @@ use crate::files::write;
 use crate::hip::Hip;
 use crate::library::{Library, Queue};
 use crate::process::{self, print_word};
+use crate::processor_time::library_cpu;
 use crate::stats::Samples;
 use crate::trace::Trace;
 use anyhow::{Context, Result};
@@ -32,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The inferences before the measurement: code and memory are mapped, clocks are up, and a library that
 /// estimates kernel times knows them.
-const WARM_UP: u64 = 3;
+pub(crate) const WARM_UP: u64 = 3;
 
 /// Checks the text of a trace, and returns its number of commands.
 ///
@@ -146,6 +147,9 @@ pub(crate) struct Record {
     pub seconds: f64,
     /// The device's digest after the last inference.
     pub digest: String,
+    /// Seconds of processor time of the library's own threads from the start to the end of the last inference; `None` where
+    /// the kernel does not count it.
+    pub library_s: Option<f64>,
     pub requests: Vec<Request>,
 }
 
@@ -190,6 +194,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     let hints = args.hint.then(|| queue(&player)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     let start = if args.gate { pass_gate(&stop)? } else { now_ns() };
+    let library_before = library_cpu();
     let mut requests = Vec::new();
     match args.rate {
         Some(rate) => {
@@ -213,6 +218,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
             }
         }
     }
+    let library = library_cpu().zip(library_before).map(|(after, before)| after.saturating_sub(before));
     let record = Record {
         pid: std::process::id(),
         start_ns: start,
@@ -220,6 +226,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         warm_up: player.requests() - requests.len() as u64,
         seconds: args.seconds,
         digest: player.check()?.text(),
+        library_s: library.map(|time| time.as_secs_f64()),
         requests,
     };
     if let Some(path) = &args.launches {
@@ -245,7 +252,8 @@ fn queue(player: &Player) -> Result<Queue> {
     library.queue(player.stream())
 }
 
-fn serve(player: &mut Player, start: u64, arrival: Option<u64>) -> Result<Request> {
+/// Runs an inference; `start` is the start of the measurement, and `arrival` a time after it, nanoseconds.
+pub(crate) fn serve(player: &mut Player, start: u64, arrival: Option<u64>) -> Result<Request> {
     let began = now_ns() - start;
     player.infer()?;
     let ended = now_ns() - start;
@@ -294,7 +302,7 @@ mod tests {
         let request = |ms: &f64| Request { arrived_us: 1000.0, began_us: 1500.0, ended_us: ms * 1e3 };
         let requests = ended_ms.iter().map(request).collect();
         let (trace, digest) = ("t".into(), "0".into());
-        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds: 2.0, digest, requests }
+        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds: 2.0, digest, library_s: None, requests }
     }
 
     #[test]

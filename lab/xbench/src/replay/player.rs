@@ -30,7 +30,7 @@ struct Step {
 
 /// A trace that is ready to run.
 #[derive(Debug)]
-pub(super) struct Player {
+pub(crate) struct Player {
     kernels: Kernels,
     stream: Stream,
     steps: Vec<Step>,
@@ -44,7 +44,7 @@ pub(super) struct Player {
 
 impl Player {
     /// Loads kernels and memory on the first device; `scale` multiplies kernel times and gaps.
-    pub(super) fn new(
+    pub(crate) fn new(
         hip: &Hip,
         trace: &Trace,
         scale: f64,
@@ -79,7 +79,7 @@ impl Player {
     }
 
     /// Runs one inference, ended by a synchronization of the stream.
-    pub(super) fn infer(&mut self) -> Result<()> {
+    pub(crate) fn infer(&mut self) -> Result<()> {
         let mut due = now_ns();
         let mut spent = 0;
         for (index, step) in self.steps.iter().enumerate() {
@@ -106,21 +106,21 @@ impl Player {
         Ok(())
     }
 
-    pub(super) fn stream(&self) -> &Stream {
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    pub(super) fn launches(&self) -> &Launches {
+    pub(crate) fn launches(&self) -> &Launches {
         &self.launches
     }
 
     /// Returns the number of inferences so far.
-    pub(super) fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.requests
     }
 
     /// Returns the digest of the device, which must be the one that the host computes.
-    pub(super) fn check(&self) -> Result<&Digest> {
+    pub(crate) fn check(&self) -> Result<&Digest> {
         let words = std::array::from_fn(|index| self.memory.load_word(index));
         ensure!(
             words == *self.expected.words(),

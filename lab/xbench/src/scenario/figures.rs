@@ -4,7 +4,7 @@ use super::definition::{Check, Scenario};
 use super::simulated::Agreement;
 use crate::account::Accounts;
 use crate::compare::spread;
-use crate::experiment::{Mode, Outcome};
+use crate::experiment::{Mode, Outcome, ProcessorCost};
 use crate::replay::Record;
 use crate::simulated::Measured;
 use crate::stats::{Samples, mean, median};
@@ -48,6 +48,8 @@ pub(crate) struct ModeFigures {
     pub(crate) counted: BTreeMap<String, u64>,
     /// The time for which the server was watched, seconds, all blocks; 0 without a server.
     pub(crate) server_s: f64,
+    /// The processor time of giveway.
+    pub(crate) processor: ProcessorCost,
     /// The limits of the scenario; empty where no policy decides.
     pub(crate) checks: Vec<Judged>,
 }
@@ -159,6 +161,9 @@ impl Figures {
             }
         }
         let _ = writeln!(text, "{table}");
+        for mode in self.modes.iter().filter(|mode| mode.processor.library_ms.is_some()) {
+            let _ = writeln!(text, "{:<36} {}", mode.mode, mode.processor);
+        }
         for mode in &self.modes {
             for check in &mode.checks {
                 let _ = writeln!(text, "{:<36} {check}", mode.mode);
@@ -221,7 +226,8 @@ fn mode_figures(
         *counted.entry(name.clone()).or_default() += count;
     }
     let (mode, checks) = (mode.name(&scenario.programs), Vec::new());
-    Ok(ModeFigures { mode, parts, busy, suspensions, decisions, counted, server_s, checks })
+    let processor = ProcessorCost::of(outcomes);
+    Ok(ModeFigures { mode, parts, busy, suspensions, decisions, counted, server_s, processor, checks })
 }
 
 /// Judges a mode; `None` if a program of the limit did not run.

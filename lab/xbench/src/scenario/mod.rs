@@ -73,11 +73,12 @@ pub fn run(args: &ScenarioArgs) -> Result<ExitCode> {
     let mut all = Vec::new();
     for scenario in wanted {
         let experiment = args.common.experiment(scenario, args.account)?;
-        // Only the comparison with simulation uses the mode at one priority, for programs with a latency.
-        let equal = scenario.programs.iter().any(|program| program.has_latency());
+        // Only the comparison with simulation uses the mode at one priority, for programs with a latency. The model's parameters
+        // are the simulated GPU's.
+        let simulated = !experiment.gpu.is_own();
+        let equal = simulated && scenario.programs.iter().any(|program| program.has_latency());
         let mut figures = measure(scenario, &experiment, args.level, equal, &policies)?;
-        // The model's parameters are the simulated GPU's.
-        if !experiment.gpu.is_own() {
+        if simulated {
             figures.agreement = Some(Agreement::new(scenario, &figures, experiment.setup)?);
         }
         println!("{}", figures.table());

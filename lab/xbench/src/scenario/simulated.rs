@@ -302,6 +302,7 @@ mod tests {
             decisions: 700,
             counted: Default::default(),
             server_s: 10.0,
+            processor: Default::default(),
             checks: if judged { vec![Judged::new("it".into(), 1.0, true)] } else { vec![] },
         };
         let modes = vec![

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Lengths of kernels, microseconds.
-const KERNELS_US: [u64; 2] = [50, 500];
+const KERNELS_US: [u64; 3] = [10, 100, 1000];
 /// Thresholds; `None` is the adaptive window.
 const THRESHOLDS: [Option<u64>; 8] = [None, Some(1), Some(2), Some(4), Some(8), Some(16), Some(32), Some(64)];
 /// More kernels than the adaptive window has in flight.

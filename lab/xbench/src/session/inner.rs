@@ -5,6 +5,7 @@ use super::{Program, Session, Watched};
 use crate::clock::now_ns;
 use crate::files::{RunFiles, read_json, write_json};
 use crate::process::{self, LIBRARY, PATIENCE, SERVER_PATIENCE, beside, poll, this_program};
+use crate::processor_time::process_cpu;
 use crate::server::{Connection, preemption};
 use crate::table::value_name;
 use anyhow::{Context, Result};
@@ -49,7 +50,8 @@ pub fn run(args: &SessionArgs) -> Result<()> {
     for (_, process) in &mut programs {
         process.expect("ready", PATIENCE)?;
     }
-    let watch = server.as_ref().map(|_| Watch::begin(&files.socket(), &programs)).transpose()?;
+    let watch = server.as_ref().map(|server| Watch::begin(server.pid(), &files.socket(), &programs));
+    let watch = watch.transpose()?;
     let start = now_ns() + RUN_UP_NS;
     for (_, process) in &mut programs {
         process.tell(&format!("start {start}"))?;
@@ -135,13 +137,15 @@ fn prefer(command: &mut Command) {
 #[derive(Debug)]
 struct Watch {
     server: Connection,
+    pid: u32,
     before: List,
     begin: Instant,
+    processor: Duration,
 }
 
 impl Watch {
     /// Reads the state once every program has reported the level that is in force in it.
-    fn begin(socket: &Path, programs: &[(&Program, process::Program)]) -> Result<Self> {
+    fn begin(pid: u32, socket: &Path, programs: &[(&Program, process::Program)]) -> Result<Self> {
         let mut server = Connection::open(socket)?;
         let mut late = "";
         let found = poll(SERVER_PATIENCE, || {
@@ -155,11 +159,13 @@ impl Watch {
         })?;
         let reported = || format!("the {late} program has not reported its preemption level to xserver");
         let (before, begin) = found.with_context(reported)?;
-        Ok(Self { server, before, begin })
+        Ok(Self { server, pid, before, begin, processor: process_cpu(pid)? })
     }
 
     fn end(mut self) -> Result<Watched> {
         let after = self.server.list()?;
-        Ok(Watched { before: self.before, after, seconds: self.begin.elapsed().as_secs_f64() })
+        let seconds = self.begin.elapsed().as_secs_f64();
+        let processor = process_cpu(self.pid)?.saturating_sub(self.processor);
+        Ok(Watched { before: self.before, after, seconds, processor_s: processor.as_secs_f64() })
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Watched {
     after: List,
     /// The time between the two.
     pub(crate) seconds: f64,
+    /// The server's processor time between the two, seconds.
+    pub(crate) processor_s: f64,
 }
 
 impl Watched {
@@ -231,7 +233,16 @@ mod tests {
             let digest = Digest::of(digest_of, 16).text();
             let requests = vec![request; requests];
             let trace = "t".into();
-            let record = Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds: 1.0, digest, requests };
+            let record = Record {
+                pid: 1,
+                trace,
+                warm_up: 3,
+                start_ns: 0,
+                seconds: 1.0,
+                digest,
+                library_s: None,
+                requests,
+            };
             write_json(&done.files().record("high"), &record).unwrap();
             write(&done.files().log("high"), log).unwrap();
             done.judge("high", 16).map(|(_, suspensions)| suspensions).map_err(|error| format!("{error:#}"))
