@@ -130,10 +130,10 @@ impl ServerLink {
     }
 
     /// Reports that a queue has its first unfinished command, or more behind brief work. If that counts already, the
-    /// queue stays ready since then.
-    pub(crate) fn turned_ready(&self, slot: &QueueSlot) {
+    /// queue stays ready since then. `at` is the present time.
+    pub(crate) fn turned_ready(&self, slot: &QueueSlot, at: Time) {
         if let Some(slot) = slot.get() {
-            let now = self.now();
+            let now = self.to_server(at);
             let counts_since = match activity_of(slot.activity.load(Ordering::Relaxed)) {
                 Activity::Ready { since } => since,
                 Activity::Idle { .. } => now,
@@ -142,10 +142,10 @@ impl ServerLink {
         }
     }
 
-    /// Reports that a queue has only brief work, which counts as ready when this time has passed.
-    pub(crate) fn turned_ready_briefly(&self, slot: &QueueSlot, grace: Duration) {
+    /// Reports that a queue has only brief work, which counts as ready when this time has passed. `at` is the present time.
+    pub(crate) fn turned_ready_briefly(&self, slot: &QueueSlot, at: Time, grace: Duration) {
         if let Some(slot) = slot.get() {
-            self.ready_from(slot, self.now().after(grace));
+            self.ready_from(slot, self.to_server(at).after(grace));
         }
     }
 
@@ -198,20 +198,20 @@ mod tests {
         let activity = || activity_of(slot.activity.load(Ordering::SeqCst));
         queue.set(Some(slot));
         let since = link.now();
-        link.turned_ready_briefly(&queue, xqueue::GRACE);
+        link.turned_ready_briefly(&queue, now(), xqueue::GRACE);
         assert!(
             matches!(activity(), Activity::Ready { since: ahead } if ahead > since.after(xqueue::GRACE / 2))
         );
         link.turned_idle(&queue, since, Done::default());
         assert_eq!(activity(), Activity::Idle { since: Some(since) });
         // More work comes when the brief work counts already, and before.
-        link.turned_ready_briefly(&queue, Duration::ZERO);
+        link.turned_ready_briefly(&queue, now(), Duration::ZERO);
         let counts = activity();
-        link.turned_ready(&queue);
+        link.turned_ready(&queue, now());
         assert_eq!(activity(), counts);
         link.turned_idle(&queue, since, Done::default());
-        link.turned_ready_briefly(&queue, Duration::from_secs(3600));
-        link.turned_ready(&queue);
+        link.turned_ready_briefly(&queue, now(), Duration::from_secs(3600));
+        link.turned_ready(&queue, now());
         assert!(matches!(activity(), Activity::Ready { since } if since <= link.now()));
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let seen = || [&slot.direct, &slot.deferred, &slot.worked_ns].map(|word| word.load(Ordering::SeqCst));
         link.turned_idle(&queue, Time(1), done(7));
         queue.set(Some(slot));
-        link.turned_ready(&queue);
+        link.turned_ready(&queue, now());
         assert_eq!(seen(), [0; 3]);
         link.turned_idle(&queue, Time(1), done(9));
         link.turned_idle(&queue, Time(2), done(8));

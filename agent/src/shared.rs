@@ -143,22 +143,22 @@ impl Shared {
 
 impl Shared {
     /// Writes that a queue has turned ready or idle, if somebody records.
-    fn trace(&self, queue: QueueId, kind: TraceKind, value: u64) {
+    fn trace(&self, queue: QueueId, kind: TraceKind, value: impl FnOnce() -> u64) {
         if self.link.tracer.is_on() {
-            self.link.tracer.write(now(), kind, queue.0, 0, value);
+            self.link.tracer.write(now(), kind, queue.0, 0, value());
         }
     }
 }
 
 impl Observer for Shared {
-    fn turned_ready(&self, queue: QueueId, tag: usize) {
-        self.trace(queue, TraceKind::Ready, 0);
+    fn turned_ready(&self, queue: QueueId, tag: usize, at: Instant) {
+        self.trace(queue, TraceKind::Ready, || 0);
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, ServerLink::turned_ready) }
+        unsafe { self.activity_changed(tag, |link, slot| link.turned_ready(slot, time_of(at))) }
     }
 
     fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done) {
-        self.trace(queue, TraceKind::Idle, time_of(since).0);
+        self.trace(queue, TraceKind::Idle, || time_of(since).0);
         if self.mode.is_global() && self.preemption.host().has_ended_hints() {
             self.link.agent.notify_once();
         }
@@ -171,10 +171,12 @@ impl Observer for Shared {
         self.mode.get() == Mode::GLOBAL
     }
 
-    fn turned_ready_briefly(&self, queue: QueueId, tag: usize, grace: Duration) {
-        self.trace(queue, TraceKind::ReadyBriefly, nanos(grace));
+    fn turned_ready_briefly(&self, queue: QueueId, tag: usize, at: Instant, grace: Duration) {
+        self.trace(queue, TraceKind::ReadyBriefly, || nanos(grace));
         // SAFETY: `Scheduler::observer` requires that every queue of its domain has the tag of a `QueueSlot`.
-        unsafe { self.activity_changed(tag, |link, slot| link.turned_ready_briefly(slot, grace)) }
+        unsafe {
+            self.activity_changed(tag, |link, slot| link.turned_ready_briefly(slot, time_of(at), grace))
+        }
     }
 
     fn traced_at(&self) -> u64 {

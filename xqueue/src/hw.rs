@@ -162,8 +162,8 @@ pub enum Traced {
 pub trait Observer: Send + Sync {
     /// Notes that the queue has its first unfinished command. Called before that command is launched. `tag`
     /// is that of the queue's [`crate::QueueConfig`]; it identifies the observer's own data about the queue
-    /// without a look-up.
-    fn turned_ready(&self, queue: QueueId, tag: usize);
+    /// without a look-up. `at` is the present time.
+    fn turned_ready(&self, queue: QueueId, tag: usize, at: Instant);
     /// Notes that the queue has proved to have nothing pending and nothing in flight. `since`: the time from
     /// which on it counts as idle. That is earlier than now after a brief command that completed before it
     /// counted.
@@ -177,8 +177,8 @@ pub trait Observer: Send + Sync {
     /// ([`crate::CommandSpec::brief`]), or one behind which the program usually pauses. It need not count
     /// before the grace has passed, which is at most [`crate::GRACE`]. If more work comes, `turned_ready`
     /// follows.
-    fn turned_ready_briefly(&self, queue: QueueId, tag: usize, _grace: Duration) {
-        self.turned_ready(queue, tag);
+    fn turned_ready_briefly(&self, queue: QueueId, tag: usize, at: Instant, _grace: Duration) {
+        self.turned_ready(queue, tag, at);
     }
     /// Returns the present time, in the observer's own unit. Called while [`crate::Domain::set_traced`] is on, at the begin of
     /// what [`Observer::traced`] gets to know. It costs a launch its own time.
@@ -195,6 +195,6 @@ pub trait Observer: Send + Sync {
 pub struct NullObserver;
 
 impl Observer for NullObserver {
-    fn turned_ready(&self, _: QueueId, _: usize) {}
+    fn turned_ready(&self, _: QueueId, _: usize, _: Instant) {}
     fn turned_idle(&self, _: QueueId, _: usize, _: Instant, _: Done) {}
 }

@@ -58,7 +58,7 @@
 //! #[derive(Default)]
 //! struct ReadyCount(AtomicUsize);
 //! impl Observer for ReadyCount {
-//!     fn turned_ready(&self, _: QueueId, _tag: usize) {
+//!     fn turned_ready(&self, _: QueueId, _tag: usize, _at: Instant) {
 //!         self.0.fetch_add(1, Ordering::Relaxed);
 //!     }
 //!     fn turned_idle(&self, _: QueueId, _tag: usize, _since: Instant, _done: Done) {

@@ -25,7 +25,7 @@ enum Told {
 struct Seen(bool, Mutex<Vec<Told>>, Mutex<Option<Instant>>, Mutex<Vec<Instant>>);
 
 impl Observer for Seen {
-    fn turned_ready(&self, _: QueueId, _: usize) {
+    fn turned_ready(&self, _: QueueId, _: usize, _: Instant) {
         self.1.lock().push(Told::Ready);
     }
     fn turned_idle(&self, _: QueueId, _: usize, since: Instant, _: Done) {
@@ -36,7 +36,7 @@ impl Observer for Seen {
     fn counts_brief(&self) -> bool {
         self.0
     }
-    fn turned_ready_briefly(&self, _: QueueId, _: usize, _: Duration) {
+    fn turned_ready_briefly(&self, _: QueueId, _: usize, _: Instant, _: Duration) {
         self.1.lock().push(Told::Briefly);
     }
 }

@@ -366,7 +366,7 @@ struct Seen(Mutex<Vec<(QueueId, bool)>>);
 const TAG: usize = 0x1234;
 
 impl Observer for Seen {
-    fn turned_ready(&self, queue: QueueId, tag: usize) {
+    fn turned_ready(&self, queue: QueueId, tag: usize, _: Instant) {
         assert_eq!(tag, TAG);
         self.0.lock().push((queue, true));
     }

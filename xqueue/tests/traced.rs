@@ -20,7 +20,7 @@ struct Seen {
 }
 
 impl Observer for Seen {
-    fn turned_ready(&self, _: QueueId, _: usize) {}
+    fn turned_ready(&self, _: QueueId, _: usize, _: Instant) {}
     fn turned_idle(&self, _: QueueId, _: usize, _: Instant, _: Done) {}
     fn traced_at(&self) -> u64 {
         self.times.fetch_add(1, Ordering::Relaxed)

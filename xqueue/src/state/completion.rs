@@ -102,11 +102,11 @@ impl XQueue {
         // If another thread has turned it ready meanwhile, that counts.
         if as_what == Ready::Briefly {
             if self.state.ready.begin(Ready::Briefly) {
-                self.core.observer.turned_ready_briefly(self.id, self.tag, grace);
+                self.core.observer.turned_ready_briefly(self.id, self.tag, at, grace);
                 // Another thread may have appended more work, and reported that before. Nothing turns the queue idle
                 // meanwhile: this thread holds a lock that this needs.
                 if self.state.ready.load() == Ready::Yes {
-                    self.core.observer.turned_ready(self.id, self.tag);
+                    self.core.observer.turned_ready(self.id, self.tag, at);
                 }
                 self.core.arm_watcher();
             }
@@ -117,7 +117,7 @@ impl XQueue {
             _ => self.state.ready.swap(Ready::Yes),
         };
         if matches!(before, Ready::No | Ready::Briefly) {
-            self.core.observer.turned_ready(self.id, self.tag);
+            self.core.observer.turned_ready(self.id, self.tag, at);
         }
         if before == Ready::No {
             self.core.arm_watcher();
