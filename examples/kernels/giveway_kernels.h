@@ -40,6 +40,16 @@ GW_BOTH static inline gw_u64 gw_mix_step(gw_u64 dst, gw_u64 src, gw_u32 i, gw_u6
   return x ^ (x >> 31);
 }
 
+/* What `keep_few` and `keep_many` hold while they run: word k in the registers of work-item i, and word w in the local memory of
+ * work-group g. All follows from `seed`, so the host knows it as well. */
+GW_BOTH static inline gw_u32 gw_kept_register(gw_u64 seed, gw_u32 i, gw_u32 k) {
+  return (gw_u32)gw_mix_step(seed, 0, i, 0) + k * 0x9E3779B9u;
+}
+GW_BOTH static inline gw_u32 gw_kept_local(gw_u64 seed, gw_u32 g, gw_u32 w) {
+  return (gw_u32)(gw_mix_step(~seed, 0, w, g) >> 32);
+}
+GW_BOTH static inline gw_u64 gw_kept_digest(gw_u64 digest, gw_u32 word) { return (digest ^ word) * 0x100000001B3ull; }
+
 /* The longest time between two looks at the clock that counts as running, in ticks of the constant clock (10 us). The loop below looks
  * every microsecond or so. The clock goes on while a wave is off the hardware, so a longer step is a hold or a time slice of another
  * process: `busy` is a fixed amount of work, and counts only a step's usual length of it. */
@@ -126,6 +136,56 @@ extern "C" __global__ void busy_store(gw_u64 *word, gw_u64 value, gw_u64 duratio
   if (blockIdx.x + threadIdx.x == 0) *(volatile gw_u64 *)word = value;
 }
 
+#if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
+/* The compiler must assume that this changes the word, so it can neither compute the word again later nor leave its register. */
+#if defined(__NVPTX__)
+#define GW_OPAQUE(word) asm volatile("" : "+r"(word))
+#else
+#define GW_OPAQUE(word) asm volatile("" : "+v"(word))
+#endif
+template <gw_u32 registers>
+static __device__ inline void gw_keep(gw_u64 *out, gw_u64 seed, gw_u32 local_words, gw_u64 duration_ns) {
+  extern __shared__ gw_u32 gw_local[];
+  gw_u32 i = blockIdx.x * blockDim.x + threadIdx.x;
+  gw_u32 kept[registers];
+#pragma unroll
+  for (gw_u32 k = 0; k < registers; k++) {
+    kept[k] = gw_kept_register(seed, i, k);
+    GW_OPAQUE(kept[k]);
+  }
+  for (gw_u32 w = threadIdx.x; w < local_words; w += blockDim.x) gw_local[w] = gw_kept_local(seed, blockIdx.x, w);
+  __syncthreads();
+  gw_spin(duration_ns, 1);
+  gw_u64 digest = GW_DIGEST;
+#pragma unroll
+  for (gw_u32 k = 0; k < registers; k++) {
+    GW_OPAQUE(kept[k]);
+    digest = gw_kept_digest(digest, kept[k]);
+  }
+  /* Words that another work-item has written. */
+  for (gw_u32 w = threadIdx.x; w < local_words; w += blockDim.x)
+    digest = gw_kept_digest(digest, gw_local[local_words - 1 - w]);
+  out[i] = digest;
+}
+#else
+template <gw_u32 registers>
+GW_BOTH static inline void gw_keep(gw_u64 *, gw_u64, gw_u32, gw_u64) {}
+#endif
+
+/* Keeps words in registers and in the first `local_words` words of its dynamic local memory for `duration_ns`, and then stores a
+ * digest of them: out[i] for work-item i, in registers first, then in local memory from the last word of the work-item on, by steps
+ * of a work-group. A work-group has at most 256 work-items. */
+extern "C" __global__ __launch_bounds__(256) void keep_few(gw_u64 *out, gw_u64 seed, gw_u32 local_words,
+                                                           gw_u64 duration_ns) {
+  gw_keep<8>(out, seed, local_words, duration_ns);
+}
+
+/* The same with as many registers as every AMD GPU has for such a work-group, with some left for the rest. */
+extern "C" __global__ __launch_bounds__(256) void keep_many(gw_u64 *out, gw_u64 seed, gw_u32 local_words,
+                                                            gw_u64 duration_ns) {
+  gw_keep<192>(out, seed, local_words, duration_ns);
+}
+
 #else
 #ifdef __cplusplus
 extern "C" {
@@ -138,6 +198,8 @@ extern void vector_add(const float *a, const float *b, float *c, gw_u32 n);
 extern void mix(gw_u64 *dst, const gw_u64 *src, gw_u32 n, gw_u64 value);
 extern void busy(gw_u64 duration_ns, gw_u32 rounds);
 extern void busy_store(gw_u64 *word, gw_u64 value, gw_u64 duration_ns, gw_u32 rounds);
+extern void keep_few(gw_u64 *out, gw_u64 seed, gw_u32 local_words, gw_u64 duration_ns);
+extern void keep_many(gw_u64 *out, gw_u64 seed, gw_u32 local_words, gw_u64 duration_ns);
 #ifdef __cplusplus
 }
 #endif

@@ -96,6 +96,8 @@ pub fn find(name: &str, params: &[Param]) -> Option<Native> {
         "busy_store" => Native { lasts: true, ..native(busy_store, &[8, 8, 8, 4]) },
         "mix" => native(mix, &[8, 8, 4, 8]),
         "vector_add" => native(vector_add, &[8, 8, 8, 4]),
+        "keep_few" => Native { lasts: true, ..native(keep::<8>, &[8, 8, 4, 8]) },
+        "keep_many" => Native { lasts: true, ..native(keep::<192>, &[8, 8, 4, 8]) },
         "arguments_block" => native(digest, &[8, 4080]),
         "arguments_mixed" => native(digest, &[8, 1, 2, 3, 4, 8, 8, 40]),
         "mix_twice" => native(mix_twice, &[8, 4, 8]),
@@ -220,6 +222,28 @@ fn digest(launch: &Launch) -> Answer {
     Ok(())
 }
 
+/// Stores for each thread the digest of what it keeps in registers and in dynamic shared memory (`gw_keep` of the header).
+fn keep<const REGISTERS: u64>(launch: &Launch) -> Answer {
+    turns::occupy(Duration::from_nanos(launch.u64(3)));
+    let (seed, local_words, block) = (launch.u64(1), launch.u64(2), u64::from(launch.block[0]));
+    if u64::from(launch.shared) < local_words * 4 {
+        return Err(ILLEGAL_ADDRESS);
+    }
+    let count = launch.threads_below(u64::MAX);
+    for (i, out) in (0..).zip(reached(launch.address(0), count, 8)?.words()) {
+        let first = step(seed, 0, i, 0) as u32;
+        let registers = (0..REGISTERS).map(|k| first.wrapping_add((k as u32).wrapping_mul(0x9E37_79B9)));
+        let shared = (i % block..local_words)
+            .step_by(block as usize)
+            .map(|w| (step(!seed, 0, local_words - 1 - w, i / block) >> 32) as u32);
+        let digest = registers.chain(shared).fold(0xCBF2_9CE4_8422_2325_u64, |digest, word| {
+            (digest ^ u64::from(word)).wrapping_mul(0x100_0000_01B3)
+        });
+        out.store(digest, Release);
+    }
+    Ok(())
+}
+
 /// `out[threadIdx.x] = value(threadIdx.x)`.
 fn by_thread(launch: &Launch, value: impl Fn(u64) -> u64) -> Answer {
     let out = reached(launch.address(0), launch.block[0] as usize, 8)?;
@@ -313,6 +337,23 @@ mod tests {
         assert_eq!(span.words()[64].load(Relaxed), 0);
         let beyond = launch("mix", &[8, 8, 4, 8], &[at, at, 101, 5], 2, 64);
         assert_eq!(beyond.run(), Err(ILLEGAL_ADDRESS));
+    }
+
+    #[test]
+    fn kept_words_have_the_digest_of_the_header() {
+        let span = words(128);
+        let at = span.pointer() as u64;
+        let keep = |local_words, shared| {
+            let launched = launch("keep_few", &[8, 8, 4, 8], &[at, 5, local_words, 0], 2, 64);
+            Launch { shared, ..launched }.run()
+        };
+        assert_eq!(keep(0, 0), Ok(()));
+        // Computed by the C functions of the header.
+        assert_eq!(span.words()[0].load(Relaxed), 0x5a15_b4bf_a7a5_922d);
+        assert_eq!(span.words()[64 + 3].load(Relaxed), 0x1c08_54bf_06b1_7265);
+        assert_eq!(keep(130, 519), Err(ILLEGAL_ADDRESS));
+        assert_eq!(keep(130, 520), Ok(()));
+        assert_eq!(span.words()[64 + 3].load(Relaxed), 0x9c87_1555_45aa_e1d4);
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub struct Dispatch {
     pub arguments: u64,
     /// Work-items in x, y, z.
     pub grid: [u32; 3],
+    /// Work-items of a work-group in x.
+    pub group: u32,
     /// The number of times that the device must be filled to place the grid.
     pub rounds: u64,
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use super::keep::Keep;
 use crate::space::{Fault, View};
 
 /// The largest number of elements of a step of `mix` and `vector_add`.
@@ -25,6 +26,8 @@ pub enum Op {
     },
     /// Executes `vector_add` of examples/kernels for the elements `next..end`.
     Add { a: u64, b: u64, c: u64, next: u32, end: u32 },
+    /// Executes `keep_few` or `keep_many` of examples/kernels.
+    Keep(Keep),
     /// Makes the same changes for every row of a rectangle.
     Rows(Rows),
 }
@@ -124,6 +127,7 @@ impl Op {
             Self::Copy { len, .. } | Self::Fill { len, .. } => *len,
             Self::Mix { next, end, .. } => u64::from(end - next) * 8,
             Self::Add { next, end, .. } => u64::from(end - next) * 4,
+            Self::Keep(keep) => keep.bytes(),
             Self::Rows(rows) => {
                 let row = rows.first.iter().map(Self::bytes).fold(0, u64::saturating_add);
                 row.saturating_mul(rows.left())
@@ -141,7 +145,7 @@ impl Op {
                 *src = src.wrapping_add(src_by);
             }
             Self::Fill { dst, .. } => *dst = dst.wrapping_add(dst_by),
-            Self::Mix { .. } | Self::Add { .. } | Self::Rows(_) => {}
+            Self::Mix { .. } | Self::Add { .. } | Self::Keep(_) | Self::Rows(_) => {}
         }
         op
     }
@@ -201,13 +205,14 @@ impl Op {
                 *next += n;
                 Ok((u64::from(n) * 4, next == end))
             }
+            Self::Keep(keep) => keep.step(view, budget),
             Self::Rows(_) => Ok((0, true)),
         }
     }
 }
 
 /// `gw_mix_step` of examples/kernels/giveway_kernels.h.
-fn mix_step(dst: u64, src: u64, i: u32, value: u64) -> u64 {
+pub(super) fn mix_step(dst: u64, src: u64, i: u32, value: u64) -> u64 {
     let mut x = dst
         .wrapping_add(src.rotate_left(17))
         .wrapping_add(value)

@@ -5,6 +5,7 @@ mod arguments;
 mod code_object;
 mod cost;
 mod effect;
+mod keep;
 mod names;
 mod native;
 mod stream_ops;

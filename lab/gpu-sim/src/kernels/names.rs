@@ -1,7 +1,16 @@
 //! The names of the kernels that are executed.
 
 /// The kernels of this project that are executed.
-const OWN: [&str; 6] = ["busy", "busy_store", "mix", "vector_add", "arguments_block", "arguments_mixed"];
+const OWN: [&str; 8] = [
+    "busy",
+    "busy_store",
+    "mix",
+    "vector_add",
+    "arguments_block",
+    "arguments_mixed",
+    "keep_few",
+    "keep_many",
+];
 
 /// Returns the name of the kernel that this one is a copy of: `mix__3` has the effect of `mix`, and is
 /// another function to the runtime.

@@ -8,6 +8,7 @@ use super::arguments::{Arguments, Dispatch};
 use super::code_object::Kernel;
 use super::cost::{self, Durations};
 use super::effect::{Effect, Op, Rows};
+use super::keep::{FEW, Keep, MANY};
 use super::names::original;
 use super::stream_ops::Condition;
 use crate::device::Time;
@@ -54,6 +55,8 @@ pub fn plan(
     let mut act = match name {
         "busy" => Ok(Act::Run { time: args.u64(0).map_err(fault)?, effect: Effect::default() }),
         "busy_store" => args.busy_store(),
+        "keep_few" => args.keep(dispatch, FEW),
+        "keep_many" => args.keep(dispatch, MANY),
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
         "arguments_block" | "arguments_mixed" => moved(args.digest()),
@@ -85,7 +88,7 @@ pub fn plan(
     }
     .map_err(fault)?;
     if let (Act::Run { time, .. } | Act::Pass(time), Some(stated)) = (&mut act, stated(table, &kernel.name))
-        && !matches!(name, "busy" | "busy_store")
+        && !matches!(name, "busy" | "busy_store" | "keep_few" | "keep_many")
     {
         *time = stated;
     }
@@ -136,6 +139,11 @@ impl Arguments<'_> {
     fn busy_store(&self) -> Result<Act, Fault> {
         let word = Op::Fill { dst: self.u64(0)?, pattern: self.u64(1)?.to_le_bytes().to_vec(), len: 8 };
         Ok(Act::Run { time: self.u64(2)?, effect: Effect::new([word]) })
+    }
+
+    fn keep(&self, dispatch: &Dispatch, registers: u32) -> Result<Act, Fault> {
+        let keep = Keep::new(self, dispatch, registers)?;
+        Ok(Act::Run { time: self.u64(3)?, effect: Effect::new([Op::Keep(keep)]) })
     }
 
     fn mix(&self, dispatch: &Dispatch) -> Result<Vec<Op>, Fault> {
@@ -300,7 +308,7 @@ mod tests {
             view.write(ARGS + offset, &arg.to_le_bytes()).unwrap();
         }
         let kernel = Kernel { name: name.into(), args: layout.to_vec() };
-        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [grid, grid, 1], rounds: 1 };
+        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [grid, grid, 1], group: 1, rounds: 1 };
         match plan(&view, Some(&kernel), &dispatch, &Durations::default()).unwrap() {
             Act::Run { mut effect, .. } => effect.finish(&view, 64).unwrap(),
             Act::Pass(_) => {}
@@ -383,7 +391,7 @@ mod tests {
             let code: Vec<u8> = loads.chain([next, 0]).flat_map(u32::to_le_bytes).collect();
             view.fill(DATA, &[0], 0x400).unwrap();
             view.write(DATA + 0x100, &code).unwrap();
-            let dispatch = Dispatch { object: DATA, arguments: ARGS, grid: [64; 3], rounds: 1 };
+            let dispatch = Dispatch { object: DATA, arguments: ARGS, grid: [64; 3], group: 1, rounds: 1 };
             blit_shader(&view, &dispatch).unwrap().map(|effect| effect.bytes())
         };
         // gfx9 of ROCr 5.2, gfx9 of newer ones, gfx11.
@@ -415,7 +423,7 @@ mod tests {
             view.write(ARGS + i as u64 * 8, &arg.to_le_bytes()).unwrap();
         }
         let arguments = Arguments { view: &view, base: ARGS, layout: &layout };
-        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [256, 16, 4], rounds: 1 };
+        let dispatch = Dispatch { object: 0, arguments: ARGS, grid: [256, 16, 4], group: 1, rounds: 1 };
         let rows = arguments.copy_rect(1, &dispatch).unwrap();
         let first = vec![Op::Copy { dst: DATA + 1024, src: DATA + 4, len: 3 }];
         assert_eq!(
@@ -469,7 +477,8 @@ mod tests {
             for (name, args) in runtimes.chain(own) {
                 for (arguments, object) in [(ARGS, ARGS), (u64::MAX - 20, u64::MAX)] {
                     let kernel = Kernel { name: name.clone(), args: args.clone() };
-                    let dispatch = Dispatch { object, arguments, grid: [u32::MAX; 3], rounds: u64::MAX };
+                    let dispatch =
+                        Dispatch { object, arguments, grid: [u32::MAX; 3], group: 1, rounds: u64::MAX };
                     for kernel in [Some(&kernel), None] {
                         if let Ok(Act::Run { mut effect, .. }) =
                             plan(&view, kernel, &dispatch, &Durations::default())
@@ -487,7 +496,7 @@ mod tests {
         assert_eq!(run("gemm", &[DATA], 64, &[])[..4], [0, 1, 2, 3]);
         let memory = Memory::new(&[]);
         let view = memory.view();
-        let dispatch = Dispatch { object: 0, arguments: 0, grid: [1; 3], rounds: 1 };
+        let dispatch = Dispatch { object: 0, arguments: 0, grid: [1; 3], group: 1, rounds: 1 };
         let gemm = Kernel { name: "gemm".into(), args: vec![] };
         let stated = Durations::parse(r#"{"gemm": 7}"#).unwrap();
         for (kernel, want) in [(Some(&gemm), 7_000), (None, 5_000)] {

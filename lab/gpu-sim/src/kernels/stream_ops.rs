@@ -121,7 +121,7 @@ mod tests {
         view.write(DATA + 0x800, &list.to_le_bytes()).unwrap();
         view.write(DATA + 0x808, &5u64.to_le_bytes()).unwrap();
         let arguments = Arguments { view: &view, base: DATA + 0x800, layout: &[(0, 8), (8, 4)] };
-        let dispatch = |items| Dispatch { object: 0, arguments: 0, grid: [items, 1, 1], rounds: 1 };
+        let dispatch = |items| Dispatch { object: 0, arguments: 0, grid: [items, 1, 1], group: 1, rounds: 1 };
         let (waits, writes) = arguments.batch(&dispatch(4)).unwrap();
         assert_eq!(waits.len(), 1);
         let narrow = Op::Fill { dst: DATA + 8, pattern: vec![9, 0, 0, 0], len: 4 };

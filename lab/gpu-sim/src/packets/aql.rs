@@ -60,6 +60,7 @@ pub fn aql_packet(machine: &mut Machine, key: QueueKey, t: Time) -> Result<(), U
                 object: packet.u64(32),
                 arguments: packet.u64(40),
                 grid: [packet.u32(12), packet.u32(16), packet.u32(20)],
+                group: u32::from(packet.u16(4).max(1)),
                 rounds,
             };
             let kernel = process
