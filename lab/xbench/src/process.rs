@@ -71,6 +71,17 @@ pub(crate) fn pass_gate() -> Result<u64> {
     start.with_context(|| format!("expected `start NS` on standard input, not {:?}", line.trim()))
 }
 
+/// Lets the kernel kill the program when the thread that starts it ends.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            let signal = Some(rustix::process::Signal::KILL);
+            rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
+        })
+    };
+}
+
 /// Runs one of our own programs to its end, in a cleared environment.
 pub(crate) fn run(mut command: Command) -> Result<()> {
     clear_environment(&mut command);
@@ -111,13 +122,7 @@ impl Program {
     pub(crate) fn start(name: &str, mut command: Command) -> Result<Self> {
         let errors = tempfile::tempfile().context("cannot make a temporary file")?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors.try_clone()?);
-        // SAFETY: the closure makes one system call and allocates nothing.
-        unsafe {
-            command.pre_exec(|| {
-                let signal = Some(rustix::process::Signal::KILL);
-                rustix::process::set_parent_process_death_signal(signal).map_err(Into::into)
-            })
-        };
+        die_with_parent(&mut command);
         let mut child =
             command.spawn().with_context(|| format!("cannot start {}", command.get_program().display()))?;
         let (sender, lines) = channel();

@@ -86,7 +86,8 @@ pub(crate) struct Figures {
     pub(crate) high_busy_share: f64,
     /// Largest p99 of the simulated device's lateness in any block, microseconds; `null` on a real one.
     pub(crate) device_late_p99_us: Option<f64>,
-    /// True if the simulated device kept up with its own time in all blocks; otherwise the figures are not reliable.
+    /// True if the simulated device kept up with its own time in all blocks, or a real one had no other work after any run;
+    /// otherwise the figures are not reliable.
     pub(crate) device_valid: bool,
     /// The judgement of the levels.
     #[serde(flatten)]
@@ -204,7 +205,8 @@ impl Figures {
         }
         let _ = write!(text, "\n{}", levels::table(&self.levels));
         if !self.device_valid {
-            text.push_str("! the simulated GPU was late: the figures are not reliable\n");
+            let why = if self.gpu.is_own() { "the GPU had other work" } else { "the simulated GPU was late" };
+            let _ = writeln!(text, "! {why}: the figures are not reliable");
         }
         if !self.checks.figures().is_empty() {
             let _ = write!(text, "\n{}", self.checks);

@@ -158,16 +158,11 @@ impl CorunArgs {
     }
 }
 
-/// Runs the command. The exit code is 1 if a requested level was not used; figures do not change it.
+/// Measures all modes in all blocks.
 ///
 /// # Errors
 /// Something could not be measured, or a check of the work fails.
-pub fn run(args: &CorunArgs) -> Result<ExitCode> {
-    if let (Some(threshold), Some(batch)) = (args.threshold, args.batch)
-        && batch > threshold
-    {
-        bail!(WrongInput(format!("--batch {batch} is more than --threshold {threshold}")));
-    }
+fn measure(args: &CorunArgs) -> Result<(Figures, Blocks)> {
     let programs = args.programs();
     let experiment = Experiment::new(args.setup(&programs))?;
     if let Some(path) = &args.json {
@@ -187,6 +182,20 @@ pub fn run(args: &CorunArgs) -> Result<ExitCode> {
     let mut figures =
         Figures::new(args.setting(&experiment), experiment.gpu.clone(), &blocks, experiment.device_us(HIGH))?;
     figures.account = experiment.accounts(&blocks);
+    Ok((figures, blocks))
+}
+
+/// Runs the command. The exit code is 1 if a requested level was not used; figures do not change it.
+///
+/// # Errors
+/// Something could not be measured, or a check of the work fails.
+pub fn run(args: &CorunArgs) -> Result<ExitCode> {
+    if let (Some(threshold), Some(batch)) = (args.threshold, args.batch)
+        && batch > threshold
+    {
+        bail!(WrongInput(format!("--batch {batch} is more than --threshold {threshold}")));
+    }
+    let (figures, blocks) = measure(args)?;
     println!("{}", figures.table());
     if let Some(path) = &args.json {
         write_json(path, &figures)?;

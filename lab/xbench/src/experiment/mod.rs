@@ -238,7 +238,7 @@ pub(crate) struct Outcome {
     pub(crate) processor: Option<ProcessorTime>,
     /// The 99th percentile of the simulated device's lateness, microseconds; `None` on a real one.
     pub(crate) late_us: Option<f64>,
-    /// True if the simulated device was too late for valid figures.
+    /// True if the simulated device was too late for valid figures, or a real one had other work afterwards.
     pub(crate) late: bool,
     /// Operations of the simulated device's driver that took a queue off the hardware; `None` on a real device.
     pub(crate) unmaps: Option<u64>,
@@ -380,7 +380,7 @@ impl<'a> Experiment<'a> {
             suspended: vec![None; programs.len()],
             beyond: device.map_or_else(Vec::new, |_| vec![Ok(Counts::new()); programs.len()]),
             late_us: device.map(|device| device.late_us.p99),
-            late: device.is_some_and(|device| !device.valid),
+            late: done.disturbed || device.is_some_and(|device| !device.valid),
             unmaps: device.map(DeviceStats::unmaps),
             ..Outcome::default()
         };

@@ -143,9 +143,14 @@ impl Session {
             write_json(&files.session(), self)?;
             let mut command = Command::new(this);
             command.arg("session").arg("--dir").arg(files.0);
+            process::die_with_parent(&mut command);
             process::run(command).with_context(|| name.to_owned())?;
-            match calibrate::objection(this)?.filter(|_| !gpu.allow_late) {
+            match calibrate::objection(this)? {
                 None => return Ok(self.done(name, None, scratch)),
+                Some(why) if gpu.allow_late => {
+                    eprintln!("xbench: {name}: {why}");
+                    return Ok(Done { disturbed: true, ..self.done(name, None, scratch) });
+                }
                 Some(why) => reason = why,
             }
             eprintln!("xbench: {name}: {reason}, so the run does not count");
@@ -154,7 +159,8 @@ impl Session {
     }
 
     fn done(&self, name: &str, device: Option<DeviceStats>, scratch: TempDir) -> Done {
-        Done { name: name.to_owned(), device, scheduled: self.policy.is_some(), scratch }
+        let scheduled = self.policy.is_some();
+        Done { name: name.to_owned(), device, disturbed: false, scheduled, scratch }
     }
 }
 
@@ -164,6 +170,8 @@ pub(crate) struct Done {
     name: String,
     /// The statistics of the simulated GPU; `None` on a real one.
     pub(crate) device: Option<DeviceStats>,
+    /// True if a real one had other work afterwards.
+    pub(crate) disturbed: bool,
     scheduled: bool,
     scratch: TempDir,
 }
@@ -228,7 +236,8 @@ mod tests {
     fn judge_missing_work_returns_error() {
         let judge = |requests: usize, digest_of: u64, log: &str| {
             let scratch = scratch().unwrap();
-            let done = Done { name: "run".into(), device: Some(stats(true, 1.0)), scheduled: true, scratch };
+            let device = Some(stats(true, 1.0));
+            let done = Done { name: "run".into(), device, disturbed: false, scheduled: true, scratch };
             let request = Request { arrived_us: 0.0, began_us: 0.0, ended_us: 1.0 };
             let digest = Digest::of(digest_of, 16).text();
             let requests = vec![request; requests];
