@@ -129,8 +129,125 @@ pub struct EvictionRow {
     pub stood: u64,
     /// Evictions while the kernel ran.
     pub interrupted: u64,
+    /// Evictions of kernels that keep words in registers and local memory, one row for each kernel.
+    pub occupied: Vec<OccupiedRow>,
     /// All evictions, including those that do not count above.
     pub holds: u64,
+}
+
+/// Evictions while a kernel that keeps words in registers and local memory fills the device.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OccupiedRow {
+    /// `keep_few` or `keep_many`, as in `examples/kernels/giveway_kernels.h`.
+    pub kernel: String,
+    /// Registers of a work-item, 32 bits each, as the runtime has them (`numRegs`); `None` if it does not say.
+    pub registers: Option<u64>,
+    /// Bytes of local memory of a work-group.
+    pub local_bytes: u64,
+    /// Work-groups, which fill the device once.
+    pub groups: u64,
+    /// Work-items of a work-group.
+    pub group_size: u64,
+    /// Duration of the kernel.
+    pub kernel_us: u64,
+    /// Times of the evictions while the kernel ran; `None` without any.
+    pub times: Option<EvictionTimes>,
+    /// Evictions while the kernel ran.
+    pub interrupted: u64,
+    /// Those of them after which the kernel did not end before the restore.
+    pub stood: u64,
+    /// Results of work-items that were compared, each a digest of what the work-item had kept over the eviction.
+    pub compared: u64,
+    /// Those of them that differ from the host's computation.
+    pub wrong: u64,
+}
+
+/// Durations of a kernel on streams with a mask of compute units.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitMasks {
+    /// Duration of the kernel, which fills the device once.
+    pub kernel_us: u64,
+    /// The reason why no stream has a mask: HIP lacks the function, or it or the driver refuses. Then there are no rows.
+    pub refused: Option<String>,
+    /// One row for each mask.
+    pub rows: Vec<UnitMaskRow>,
+}
+
+/// Kernels on a stream with one mask.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitMaskRow {
+    /// Units of the mask; `None` for a stream without a mask.
+    pub units: Option<u64>,
+    /// Units of the stream's mask as HIP returns it; `None` if it does not.
+    pub set: Option<u64>,
+    /// Time from the launch of a kernel to the end of the wait for it.
+    pub took_us: Spread,
+    /// The median of that over the median without a mask.
+    pub ratio: f64,
+}
+
+/// Two recorded models on one GPU, without and with giveway.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corun {
+    /// The urgent model and its requests per second, such as `bert bs8@10`.
+    pub high: String,
+    /// The batch model, which runs back to back.
+    pub low: String,
+    /// Runs of each mode.
+    pub blocks: u64,
+    /// Seconds in which requests arrive, in each run.
+    pub seconds: f64,
+    /// False if kernels took longer than they are told to take after a run: then another program used the GPU, and the figures
+    /// are not reliable.
+    pub undisturbed: bool,
+    /// The urgent model alone.
+    pub alone: CorunMode,
+    /// Both without giveway.
+    pub native: CorunMode,
+    /// Inferences of the batch model alone, a second.
+    pub low_alone_per_s: f64,
+    /// Both with giveway, one row for each preemption level of the batch model.
+    pub levels: Vec<CorunLevel>,
+}
+
+/// The urgent model's latency and the batch model's rate.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorunMode {
+    /// Requests of the urgent model.
+    pub requests: u64,
+    /// Median latency, milliseconds.
+    pub p50_ms: f64,
+    /// 99th percentile of the latency, milliseconds.
+    pub p99_ms: f64,
+    /// Inferences of the batch model a second; 0 where it does not run.
+    pub low_per_s: f64,
+}
+
+/// Both models with giveway at one preemption level of the batch model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CorunLevel {
+    /// The requested level.
+    pub level: u8,
+    /// The level in force.
+    pub in_force: i64,
+    /// The reason why the level was not used; `None` if it was.
+    pub missing: Option<String>,
+    /// Suspensions of queues, both models.
+    pub suspensions: u64,
+    /// Suspensions in which queues of the batch model were evicted from the hardware.
+    pub holds: u64,
+    /// The last measured time of an eviction, microseconds; `None` without any.
+    pub hold_us: Option<f64>,
+    /// The last measured time of a restore, microseconds; `None` without any.
+    pub release_us: Option<f64>,
+    /// The latency and the rate.
+    pub mode: CorunMode,
 }
 
 /// The results of the library's probe, in microseconds.

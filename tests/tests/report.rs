@@ -72,9 +72,63 @@ fn modes(report: &Value) -> Vec<&str> {
     modes.iter().map(|mode| mode["name"].as_str().expect("a name")).collect()
 }
 
+/// Checks the parts whose times are those of the simulated GPU and the machine: what they must have whatever the times are.
+fn check_figures(report: &Value, levels: &[u64]) {
+    let calibration = &report["parts"]["calibration"]["result"];
+    let names: Vec<&str> = calibration["figures"]
+        .as_array()
+        .expect("figures")
+        .iter()
+        .map(|figure| figure["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names.iter().filter(|name| **name == "in_a_row_us").count(), 4, "{calibration}");
+    assert!(names.contains(&"beside_total") && calibration["met"].is_boolean(), "{calibration}");
+
+    let masks = &report["parts"]["unit_masks"]["result"];
+    let rows = masks["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 4, "{masks}");
+    assert!(rows[0]["units"].is_null() && rows[0]["ratio"] == 1.0, "{masks}");
+    let all = report["parts"]["devices"]["result"]["devices"][0]["compute_units"].as_u64().expect("a number");
+    for (row, units) in rows[1..].iter().zip([all, all / 2, all / 4]) {
+        assert!(row["units"] == units && row["set"] == units && row["took_us"]["n"] == 5, "{units}: {row}");
+    }
+
+    let corun = &report["parts"]["corun"]["result"];
+    assert_eq!((&corun["high"], &corun["low"]), (&"bert bs8@10".into(), &"resnet50 bs256".into()));
+    let requests = corun["alone"]["requests"].as_u64().expect("a number");
+    assert!(requests > 0 && corun["native"]["requests"] == requests, "{corun}");
+    let rows = corun["levels"].as_array().expect("levels");
+    assert_eq!(rows.iter().map(|row| row["level"].as_u64().expect("a level")).collect::<Vec<_>>(), levels);
+    for row in rows {
+        let (in_force, holds) = (row["in_force"].as_u64(), row["holds"].as_u64());
+        assert!(row["missing"].is_null() && in_force == row["level"].as_u64(), "{row}");
+        assert!(row["mode"]["requests"] == requests && row["suspensions"].as_u64() > Some(0), "{row}");
+        assert_eq!(holds > Some(0), in_force > Some(1), "{row}");
+    }
+}
+
 /// Counts the requests about existing queues.
 fn requests(run: &Finished) -> u64 {
     run.stats().ioctls("update_queue") + run.stats().ioctls("dbg_trap")
+}
+
+/// Checks the kernels that were evicted with words in registers and local memory.
+fn check_occupied(rows: &[Value]) {
+    assert_eq!(rows.len(), 5, "{rows:?}");
+    let number = |row: &Value, name: &str| row[name].as_u64().unwrap_or_else(|| panic!("{name}: {row}"));
+    for row in rows {
+        let items = number(row, "groups") * number(row, "group_size");
+        assert_eq!((number(row, "compared"), number(row, "wrong")), (2 * items, 0), "{row}");
+        assert_eq!(row["stood"], row["interrupted"], "an evicted kernel went on: {row}");
+        // All its words are in registers.
+        let kept = if row["kernel"] == "keep_many" { 192 } else { 8 };
+        assert!((kept..=256).contains(&number(row, "registers")), "{row}");
+    }
+    assert!(rows.iter().any(|row| number(row, "interrupted") > 0), "{rows:?}");
+    let local: Vec<u64> = rows.iter().map(|row| number(row, "local_bytes") >> 10).collect();
+    assert_eq!(local, [0, 16, 64, 0, 64]);
+    // Local memory limits how many work-groups fill the device.
+    assert!(number(&rows[2], "groups") < number(&rows[0], "groups"), "{rows:?}");
 }
 
 #[test]
@@ -86,6 +140,7 @@ fn report_evicts_no_queue_without_permission() {
     assert_eq!((&report["holds"], requests(&run)), (&Value::from(0), 0), "no queue was evicted");
     assert!(report["parts"]["holds"]["skipped"].is_string());
     assert_eq!(modes(&report), ["native", "forward", "queues", "defer", "chaos:1"]);
+    check_figures(&report, &[1]);
     let versions = &report["parts"]["versions"]["result"];
     assert_eq!(versions["environment"]["XSCHED_SOCKET"], "(a path)");
     assert_eq!(versions["gpus"][0]["target"], tests::arch().as_str());
@@ -132,7 +187,9 @@ fn report_with_level_2_measures_evictions_beside_another_program() {
         assert!(row["idle"]["hold_us"]["n"] == 8 && row["probe"]["hold_us"].is_number(), "{row}");
         assert!(row["stood"] == row["interrupted"], "an evicted kernel went on: {row}");
         assert!(row["interrupted"].as_u64() > Some(0), "{row}");
+        check_occupied(row["occupied"].as_array().expect("rows"));
     }
+    check_figures(&report, &[1, 3]);
     // One request can evict several queues.
     let holds = report["holds"].as_u64().expect("a number");
     assert!(holds >= 24 && requests(&run) >= 24, "{holds} holds, {} requests", requests(&run));

@@ -6,18 +6,24 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const LIST: &str = "xcli/src/report/words.txt";
-/// The code whose messages reach a report: findings of the doctor, and reasons why a level is not in force.
+/// The code whose messages reach a report: findings of the doctor, reasons why a level is not in force, and errors of measurements.
 const SOURCES: &[&str] = &[
     "agent/src/preemption",
     "agent/src/preemption.rs",
     "hal-kfd/src/capabilities.rs",
     "hal-kfd/src/problem.rs",
     "host/src/process.rs",
+    "lab/xbench/src/calibrate",
+    "lab/xbench/src/corun",
+    "lab/xbench/src/hip/optional.rs",
+    "lab/xbench/src/selftest",
+    "lab/xbench/src/session",
     "policies/src/explanation.rs",
     "xcli/src/ask.rs",
     "xcli/src/doctor",
     "xcli/src/doctor.rs",
     "xcli/src/error.rs",
+    "xcli/src/report.rs",
 ];
 
 /// Returns the contents of a source's string literals, without its test module and comments.

@@ -221,9 +221,10 @@ enum Command {
     },
     /// Write a report about this machine and giveway's performance on it, for giveway's developers
     ///
-    /// Takes 10 minutes at most. Contains releases, driver and devices, launch times, windows, and small
-    /// programs whose memory is compared; with --try-level2 also the cost of evicting queues. xbench, which
-    /// must lie beside xcli, measures. The report contains no names of hosts or users, no command lines and
+    /// Takes 15 minutes at most. Contains releases, driver and devices, launch times, windows, two models on
+    /// one GPU, and small programs whose memory is compared; with --try-level2 also the cost of evicting
+    /// queues, and whether registers and local memory are right afterwards. xbench and xserver, which must lie
+    /// beside xcli, measure. The report contains no names of hosts or users, no command lines and
     /// no paths (docs/report.md). On a simulated GPU: gpu-sim run -- xcli report -o FILE. Exit code 1 if a
     /// part is missing or has an error; 2 if nothing was done.
     Report(report::ReportArgs),

@@ -16,21 +16,49 @@ use crate::error::Error;
 use crate::output::warn;
 use crate::table::{plain, terminal_width, wrapped};
 use file::Target;
-use format::{FORMAT, LaunchPath, Part, Parts, Report};
+use format::{Calibration, FORMAT, LaunchPath, Part, Parts, Report};
 use measure::{Budget, within, xbench};
-use protocol::report::{Conformance, Devices, Holds, QueuePriority, Window};
+use protocol::report::{
+    Conformance, Corun, Devices, EvictionRow, Holds, OccupiedRow, QueuePriority, UnitMasks, Window,
+};
 use redact::Words;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// The most minutes of a report, as it is announced.
+const MINUTES: u64 = 15;
 /// The time limit of a report, which leaves some seconds to kill processes.
-const TOTAL: Duration = Duration::from_secs(560);
-/// The time limit for reading files or for a request to the driver or the server.
-const LOOK: Duration = Duration::from_secs(15);
-/// The time limit of a measured part.
-const MEASURE: Duration = Duration::from_secs(130);
+const TOTAL: Duration = Duration::from_secs(MINUTES * 60 - 20);
+/// The time limits of the parts, which fit into that of the report together, so that no part takes another's time.
+const LIMITS: Limits = Limits {
+    look: Duration::from_secs(15),
+    devices: Duration::from_secs(40),
+    calibration: Duration::from_secs(50),
+    launch_path: Duration::from_secs(130),
+    window: Duration::from_secs(120),
+    priority: Duration::from_secs(80),
+    unit_masks: Duration::from_secs(40),
+    holds: Duration::from_secs(120),
+    corun: Duration::from_secs(140),
+    conformance: Duration::from_secs(130),
+};
+
+/// The time limits of the parts.
+struct Limits {
+    /// For reading files, and for a request to the driver or the server.
+    look: Duration,
+    devices: Duration,
+    calibration: Duration,
+    launch_path: Duration,
+    window: Duration,
+    priority: Duration,
+    unit_masks: Duration,
+    holds: Duration,
+    corun: Duration,
+    conformance: Duration,
+}
 
 /// The arguments of `xcli report`.
 #[derive(Debug, Clone, clap::Args)]
@@ -53,16 +81,21 @@ pub struct ReportArgs {
     short: bool,
 }
 
-const CONTAINS: [&str; 8] = [
+const CONTAINS: [&str; 11] = [
     "versions: giveway, kernel release, machine architecture, distribution, HIP's runtime, driver and its parameters, numbers from \
      the driver's topology of each GPU (target, capabilities, firmware, queues), support for saving running waves, and \
      environment variables that change the behaviour of HIP or giveway",
     "doctor: the findings of `xcli doctor`",
     "devices: HIP's release, each device's product name, target, compute units and memory",
+    "calibration: whether kernels take the time that they are told to take, alone and in two processes, which shows whether another \
+     program used the GPU",
     "launch path: the time of a launch natively and with the library, medians in nanoseconds",
     "window: kernels per second and the time of a suspension, for several numbers of commands in flight",
     "priority: kernels beside those of another program, with hardware queues of the same and of a higher priority",
-    "holds: the time to evict queues from the hardware and to restore them; only with --try-level2",
+    "unit masks: a kernel that fills the GPU, on all compute units, on half of them and on a quarter",
+    "holds: the time to evict queues from the hardware and to restore them, by the registers and the local memory that kernels \
+     occupy, and whether those are right afterwards; only with --try-level2",
+    "corun: the latency of a recorded model beside another one, natively and with the library",
     "conformance: nine small programs, whose memory is compared natively and with the library in several modes",
 ];
 
@@ -104,6 +137,9 @@ pub fn run(args: &ReportArgs, endpoint: &Endpoint) -> anyhow::Result<ExitCode> {
             warn(format_args!("{name}: {}", plain(error.unwrap_or("the part is missing"))));
         }
     }
+    for doubt in doubts(&report.parts) {
+        warn(doubt);
+    }
     target.write(&(serde_json::to_string_pretty(&report)? + "\n"))?;
     if let Target::File { path, .. } = &target {
         warn(format_args!("wrote {}; read it before you send it", path.display()));
@@ -111,11 +147,23 @@ pub fn run(args: &ReportArgs, endpoint: &Endpoint) -> anyhow::Result<ExitCode> {
     Ok(if report.complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Returns what is to be said about figures that another program has disturbed.
+fn doubts(parts: &Parts) -> impl Iterator<Item = &'static str> {
+    let calibrated = parts.calibration.result.as_ref().is_none_or(|made| made.met);
+    let undisturbed = parts.corun.result.as_ref().is_none_or(|made| made.undisturbed);
+    let [calibration, corun] = [
+        "calibration: kernels did not take the time that they were told to take. Does another program use the GPU? Then end it, and \
+         make the report again",
+        "corun: the GPU had other work after a run, so its figures are not reliable",
+    ];
+    (!calibrated).then_some(calibration).into_iter().chain((!undisturbed).then_some(corun))
+}
+
 /// The announcement of what the report does and contains, wrapped to the terminal.
 fn notice(args: &ReportArgs, terminal: Option<usize>) -> String {
     let output = if args.output.as_os_str() == "-" { "to standard output" } else { "one file" };
     let mut lines = vec![format!(
-        "This measures HIP on the first GPU, with and without giveway, for 10 minutes at most, and writes {output}."
+        "This measures HIP on the first GPU, with and without giveway, for {MINUTES} minutes at most, and writes {output}."
     )];
     lines.push("It contains:".to_owned());
     lines.extend(CONTAINS.map(|line| format!("  * {line}")));
@@ -158,8 +206,7 @@ fn either<T>(made: Result<T, Error>) -> (Option<T>, Option<String>) {
 /// Makes all parts. Returns the driver's numbers of the GPUs with the report, which is not redacted yet.
 fn make(args: &ReportArgs, endpoint: Endpoint) -> (Report, Vec<u32>) {
     let budget = Budget::new(TOTAL);
-    let look = || budget.at_most(LOOK);
-    let time = || budget.at_most(MEASURE);
+    let look = || budget.at_most(LIMITS.look);
     let (mut simulated, mut gpus) = (false, Vec::new());
     let versions = part("versions", || {
         match within(look(), || {
@@ -182,28 +229,59 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> (Report, Vec<u32>) {
         }
         all
     };
-    let devices = part("devices", || either(measure::card::<Devices>(&card(&["devices"]), time())));
+    let devices = part("devices", || {
+        either(measure::card::<Devices>(&card(&["devices"]), budget.at_most(LIMITS.devices)))
+    });
+    let calibration = part("calibration", || {
+        either(xbench::<Calibration>(&["calibrate", "--real", "--json"], budget.at_most(LIMITS.calibration)))
+    });
     let launch_path = part("launch path", || {
         let (calls, rounds) = if args.short { ("500", "5") } else { ("10000", "100") };
         let words = ["launch-path", "--real", "--local", "--json", "--calls", calls, "--rounds", rounds];
-        either(xbench::<LaunchPath>(&words, time()))
+        either(xbench::<LaunchPath>(&words, budget.at_most(LIMITS.launch_path)))
     });
-    let window = part("window", || either(measure::card::<Window>(&card(&["window"]), time())));
-    let priority = part("priority", || either(measure::card::<QueuePriority>(&card(&["priority"]), time())));
+    let window =
+        part("window", || either(measure::card::<Window>(&card(&["window"]), budget.at_most(LIMITS.window))));
+    let priority = part("priority", || {
+        either(measure::card::<QueuePriority>(&card(&["priority"]), budget.at_most(LIMITS.priority)))
+    });
+    let unit_masks = possible(part("unit masks", || {
+        either(measure::card::<UnitMasks>(&card(&["unit-masks"]), budget.at_most(LIMITS.unit_masks)))
+    }));
     let holds = if args.try_level2 {
-        part("holds", || held(measure::card::<Holds>(&card(&["holds", "--hold", "update-queue"]), time())))
+        part("holds", || {
+            let words = card(&["holds", "--hold", "update-queue"]);
+            held(measure::card::<Holds>(&words, budget.at_most(LIMITS.holds)))
+        })
     } else {
         let skipped = Some("needs --try-level2".to_owned());
         Part { seconds: 0.0, skipped, error: None, result: None }
     };
     // A mechanism that failed is not tried again.
     let mechanism = holds.result.as_ref().filter(|_| holds.error.is_none()).and_then(mechanism);
-    let conformance = part("conformance", || {
-        let mut words = card(&["conformance"]);
+    let evicting = |part: &'static str| {
+        let mut words = card(&[part]);
         words.extend(mechanism.into_iter().flat_map(|mechanism| ["--hold", mechanism]));
-        conforming(measure::card::<Conformance>(&words, time()))
+        words
+    };
+    let corun =
+        part("corun", || used(measure::card::<Corun>(&evicting("corun"), budget.at_most(LIMITS.corun))));
+    let conformance = part("conformance", || {
+        conforming(measure::card::<Conformance>(&evicting("conformance"), budget.at_most(LIMITS.conformance)))
     });
-    let parts = Parts { versions, doctor, devices, launch_path, window, priority, holds, conformance };
+    let parts = Parts {
+        versions,
+        doctor,
+        devices,
+        calibration,
+        launch_path,
+        window,
+        priority,
+        unit_masks,
+        holds,
+        corun,
+        conformance,
+    };
     let report = Report {
         format: FORMAT,
         about: "A report of giveway about one machine, made by `xcli report`".to_owned(),
@@ -220,24 +298,55 @@ fn make(args: &ReportArgs, endpoint: Endpoint) -> (Report, Vec<u32>) {
     (report, gpus)
 }
 
+/// Gives a part whose result is a refusal the reason why it is skipped, and no result.
+fn possible(mut made: Part<UnitMasks>) -> Part<UnitMasks> {
+    if let Some(why) = made.result.as_mut().and_then(|made| made.refused.take()) {
+        (made.skipped, made.result) = (Some(why), None);
+    }
+    made
+}
+
 /// The first mechanism that works.
 fn mechanism(holds: &Holds) -> Option<&'static str> {
     let works = holds.mechanisms.iter().find(|row| row.error.is_none() && row.holds > 0)?;
     ["update-queue", "debug-trap"].into_iter().find(|name| *name == works.mechanism)
 }
 
-/// Adds an error if no mechanism works, or if a kernel ended while it was evicted.
+/// Adds an error if no mechanism works, if a kernel ended while it was evicted, or if what it had kept is wrong afterwards.
 fn held(made: Result<Holds, Error>) -> (Option<Holds>, Option<String>) {
     let (made, mut error) = either(made);
     if let Some(made) = &made {
         let first = made.mechanisms.iter().find_map(|row| row.error.clone());
-        let went_on = made.mechanisms.iter().find(|row| row.stood < row.interrupted);
-        if let Some(row) = went_on {
-            let (on, all) = (row.interrupted - row.stood, row.interrupted);
-            error = Some(format!("{}: {on} of {all} evicted kernels went on", row.mechanism));
+        let failure =
+            made.mechanisms.iter().find_map(|row| Some(format!("{}: {}", row.mechanism, failure(row)?)));
+        if failure.is_some() {
+            error = failure;
         } else if mechanism(made).is_none() {
             error = Some(first.unwrap_or_else(|| "no queue was evicted".to_owned()));
         }
+    }
+    (made, error)
+}
+
+/// Returns what an eviction did to a kernel and must not.
+fn failure(row: &EvictionRow) -> Option<String> {
+    let wrong = row.occupied.iter().find(|kernel| kernel.wrong > 0);
+    if let Some(OccupiedRow { kernel, local_bytes, wrong, compared, .. }) = wrong {
+        return Some(format!(
+            "{wrong} of {compared} results of {kernel} with {local_bytes} bytes of local memory are wrong after a restore"
+        ));
+    }
+    let sum = |of: fn(&OccupiedRow) -> u64| row.occupied.iter().map(of).sum::<u64>();
+    let interrupted = row.interrupted + sum(|kernel| kernel.interrupted);
+    let on = interrupted - (row.stood + sum(|kernel| kernel.stood)).min(interrupted);
+    (on > 0).then(|| format!("{on} of {interrupted} evicted kernels went on"))
+}
+
+/// Adds an error if a level was not used.
+fn used(made: Result<Corun, Error>) -> (Option<Corun>, Option<String>) {
+    let (made, mut error) = either(made);
+    if let Some(made) = &made {
+        error = made.levels.iter().find_map(|level| level.missing.clone());
     }
     (made, error)
 }
@@ -260,7 +369,6 @@ fn conforming(made: Result<Conformance, Error>) -> (Option<Conformance>, Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::report::EvictionRow;
 
     fn row(mechanism: &str, error: Option<&str>, interrupted: u64, stood: u64) -> EvictionRow {
         let (mechanism, error) = (mechanism.to_owned(), error.map(str::to_owned));
@@ -276,8 +384,66 @@ mod tests {
         let (made, error) = holds(vec![row("update-queue", Some("no waves"), 0, 0)]);
         assert_eq!((made.as_ref().and_then(mechanism), error.as_deref()), (None, Some("no waves")));
         let (_, error) = holds(vec![row("update-queue", None, 4, 3)]);
-        assert_eq!(error.as_deref(), Some("update-queue: 1 of 4 evicted kernels went on"));
+        // Two more were evicted while they kept words.
+        assert_eq!(error.as_deref(), Some("update-queue: 1 of 6 evicted kernels went on"));
         assert!(holds(vec![]).1.is_some());
+    }
+
+    #[test]
+    fn wrong_memory_after_a_restore_is_an_error() {
+        let holds = |change: fn(&mut OccupiedRow)| {
+            let mut row = row("update-queue", None, 4, 4);
+            change(&mut row.occupied[0]);
+            held(Ok(Holds { mechanisms: vec![row] })).1
+        };
+        assert_eq!(holds(|_| ()), None);
+        let wrong = "update-queue: 3 of 512 results of keep_few with 16384 bytes of local memory are wrong after a restore";
+        assert_eq!(holds(|row| row.wrong = 3).as_deref(), Some(wrong));
+        let on = holds(|row| row.stood = 1);
+        assert_eq!(on.as_deref(), Some("update-queue: 1 of 6 evicted kernels went on"));
+    }
+
+    #[test]
+    fn refused_masks_are_skipped_with_the_reason() {
+        let made = |refused: Option<&str>| {
+            let refused = refused.map(str::to_owned);
+            possible(part("x", || (Some(UnitMasks { kernel_us: 1, refused, rows: vec![] }), None)))
+        };
+        let refused = made(Some("no function"));
+        assert_eq!((refused.skipped.as_deref(), refused.result.is_none()), (Some("no function"), true));
+        let measured = made(None);
+        assert_eq!((measured.skipped, measured.result.is_some()), (None, true));
+    }
+
+    #[test]
+    fn level_that_was_not_used_is_an_error() {
+        let mut corun = format::tests::example().parts.corun.result.unwrap();
+        assert_eq!(used(Ok(corun.clone())).1, None);
+        corun.levels[0].missing = Some("level 3 was not used".to_owned());
+        assert_eq!(used(Ok(corun)).1.as_deref(), Some("level 3 was not used"));
+        assert!(used(Err(Error::NoTimeLeft)).1.is_some());
+    }
+
+    #[test]
+    fn disturbed_figures_are_said() {
+        let mut parts = format::tests::example().parts;
+        assert_eq!(doubts(&parts).count(), 0);
+        parts.calibration.result.as_mut().unwrap().met = false;
+        assert!(doubts(&parts).all(|doubt| doubt.starts_with("calibration: kernels did not take")));
+        parts.corun.result.as_mut().unwrap().undisturbed = false;
+        assert_eq!(doubts(&parts).count(), 2);
+        (parts.calibration.result, parts.corun.result) = (None, None);
+        assert_eq!(doubts(&parts).count(), 0);
+    }
+
+    #[test]
+    fn limits_of_all_parts_fit_into_the_report() {
+        let Limits { look, devices, calibration, launch_path, window, .. } = LIMITS;
+        let Limits { priority, unit_masks, holds, corun, conformance, .. } = LIMITS;
+        let tame =
+            [2 * look, devices, calibration, launch_path, window, priority, unit_masks, corun, conformance];
+        assert!(tame.iter().sum::<Duration>() + holds <= TOTAL);
+        assert!(TOTAL < Duration::from_secs(60 * MINUTES));
     }
 
     #[test]
@@ -306,7 +472,7 @@ mod tests {
         assert!(!tame.contains("HAZARD") && wild.contains("hang or reset the GPU"), "{wild}");
         for text in [tame, wild] {
             assert!(
-                text.contains("10 minutes at most") && text.contains("names of hosts and users"),
+                text.contains("15 minutes at most") && text.contains("names of hosts and users"),
                 "{text}"
             );
         }

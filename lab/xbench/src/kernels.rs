@@ -2,7 +2,7 @@
 //! hand, so that every measurement runs on a user's own GPU as it does on the simulated one.
 
 use crate::cache::Cache;
-use crate::hip::{Device, Dims, Function, Hip, Memory, Stream};
+use crate::hip::{Device, Dims, Function, Hip, Memory, Occupied, Stream};
 use crate::rtc;
 use anyhow::{Context, Result, ensure};
 use std::ffi::c_void;
@@ -20,6 +20,8 @@ pub struct Kernels {
     mix: Function,
     busy: Function,
     busy_store: Function,
+    keep_few: Function,
+    keep_many: Function,
 }
 
 /// Launches a kernel with these arguments, each of exactly the type of the kernel's parameter.
@@ -47,6 +49,8 @@ impl Kernels {
             mix: module.function(c"mix")?,
             busy: module.function(c"busy")?,
             busy_store: module.function(c"busy_store")?,
+            keep_few: module.function(c"keep_few")?,
+            keep_many: module.function(c"keep_many")?,
         })
     }
 
@@ -123,6 +127,91 @@ impl Kernels {
     }
 }
 
+/// A kernel that keeps words in registers and in local memory while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// `keep_few`
+    Few,
+    /// `keep_many`
+    Many,
+}
+
+impl Keep {
+    /// Returns the kernel's name in the source.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Few => "keep_few",
+            Self::Many => "keep_many",
+        }
+    }
+
+    /// Returns the number of words that a work-item keeps in registers.
+    pub fn registers(self) -> u32 {
+        match self {
+            Self::Few => 8,
+            Self::Many => 192,
+        }
+    }
+}
+
+impl Kernels {
+    fn keeping(&self, keep: Keep) -> &Function {
+        match keep {
+            Keep::Few => &self.keep_few,
+            Keep::Many => &self.keep_many,
+        }
+    }
+
+    /// Returns what a kernel occupies by itself. See [`Function::occupied`].
+    pub fn occupied(&self, keep: Keep) -> Result<Occupied> {
+        self.keeping(keep).occupied()
+    }
+
+    /// Returns a grid of a keeping kernel that fills `device` exactly once, with work-groups of 256 threads that have so many
+    /// bytes of local memory each.
+    pub fn keeping_shape(&self, keep: Keep, device: &Device, shared_bytes: u32) -> Result<Dims> {
+        let mut dims = Dims { grid: [1, 1, 1], block: [BLOCK, 1, 1], shared_bytes };
+        dims.grid[0] = self.keeping(keep).groups_per_unit(&dims)?.max(1) * device.compute_units.max(1);
+        Ok(dims)
+    }
+
+    /// Launches a keeping kernel that runs for `duration_ns` and then stores a digest in a word of `out` for each of its threads
+    /// ([`kept_digest`]). The memory must stay allocated until then; freeing it waits for the kernel.
+    ///
+    /// # Panics
+    /// If the memory has fewer words than the grid has threads.
+    pub fn keep(
+        &self,
+        keep: Keep,
+        stream: &Stream,
+        out: &Memory,
+        seed: u64,
+        duration_ns: u64,
+        dims: Dims,
+    ) -> Result<()> {
+        let threads = dims.grid[0] as usize * dims.block[0] as usize;
+        assert!(threads * size_of::<u64>() <= out.bytes(), "a keeping kernel reaches past its memory");
+        let (out, words): (*mut c_void, u32) = (out.device_address(), dims.shared_bytes / 4);
+        // SAFETY: both kernels take (pointer, u64, u32, u64), which is what they get. They store one word for each thread, which
+        // the memory holds (checked above), and stay in the local memory that the launch gives them.
+        unsafe { launch!(stream, self.keeping(keep), dims, out, seed, words, duration_ns) }
+    }
+}
+
+/// Returns what a keeping kernel with `registers` words in registers stores for work-item `item` of work-group `group`, by the
+/// host's implementation of the kernel's formula.
+pub fn kept_digest(registers: u32, dims: Dims, seed: u64, group: u32, item: u32) -> u64 {
+    let (block, words) = (dims.block[0].max(1), dims.shared_bytes / 4);
+    let first = mix_step(seed, 0, group * block + item, 0) as u32;
+    let held = (0..registers).map(|k| first.wrapping_add(k.wrapping_mul(0x9E37_79B9)));
+    let local = (item..words)
+        .step_by(block as usize)
+        .map(|w| (mix_step(!seed, 0, words - 1 - w, group.into()) >> 32) as u32);
+    held.chain(local).fold(0xCBF2_9CE4_8422_2325, |digest: u64, word| {
+        (digest ^ u64::from(word)).wrapping_mul(0x0000_0100_0000_01B3)
+    })
+}
+
 /// The runtime, its first device with the kernels on it, and a stream.
 #[derive(Debug)]
 pub struct Opened {
@@ -189,6 +278,18 @@ mod tests {
         assert_eq!(mix_step(dst, src, u32::MAX, u64::MAX), 0x39df_fe19_4e7a_bed0);
     }
 
+    /// Values of the C functions of the header, compiled by gcc.
+    #[test]
+    fn kept_digest_is_the_kernels_formula() {
+        let dims =
+            |block, words: u32| Dims { grid: [3, 1, 1], block: [block, 1, 1], shared_bytes: 4 * words };
+        assert_eq!(kept_digest(8, dims(64, 0), 5, 0, 0), 0x5a15_b4bf_a7a5_922d);
+        assert_eq!(kept_digest(8, dims(64, 0), 5, 1, 3), 0x1c08_54bf_06b1_7265);
+        assert_eq!(kept_digest(8, dims(64, 130), 5, 1, 3), 0x9c87_1555_45aa_e1d4);
+        let seed = 0xfedc_ba98_7654_3210;
+        assert_eq!(kept_digest(192, dims(256, 4096), seed, 2, 255), 0x93b5_61d3_22a5_2351);
+    }
+
     #[test]
     fn mix_depends_on_order_and_number_of_commands() {
         let step = |x, value| mix_step(x, x, 0, value);
@@ -212,8 +313,20 @@ mod tests {
 
     #[test]
     fn source_has_all_kernels() {
-        for kernel in ["void vector_add(", "void mix(", "void busy(", "void busy_store("] {
+        for kernel in [
+            "void vector_add(",
+            "void mix(",
+            "void busy(",
+            "void busy_store(",
+            "void keep_few(",
+            "void keep_many(",
+        ] {
             assert!(SOURCE.contains(kernel), "{kernel}");
+        }
+        for keep in [Keep::Few, Keep::Many] {
+            let body = SOURCE.split_once(&format!("void {}(", keep.name())).unwrap().1;
+            let call = format!("gw_keep<{}>(", keep.registers());
+            assert!(body.split_once('}').unwrap().0.contains(&call), "{keep:?}");
         }
     }
 }

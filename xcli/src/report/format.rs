@@ -1,7 +1,7 @@
 //! The format of a report's file.
 
 use crate::doctor::Findings;
-use protocol::report::{Conformance, Devices, Holds, QueuePriority, Window};
+use protocol::report::{Conformance, Corun, Devices, Holds, QueuePriority, UnitMasks, Window};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -42,14 +42,20 @@ pub struct Parts {
     pub doctor: Part<Findings>,
     /// The devices as HIP shows them.
     pub devices: Part<Devices>,
+    /// Kernels that take what they are told to take, which shows whether another program used the GPU.
+    pub calibration: Part<Calibration>,
     /// The time that the library adds to a launch.
     pub launch_path: Part<LaunchPath>,
     /// Throughput and suspensions with several windows.
     pub window: Part<Window>,
     /// Kernels beside those of another program, with hardware queues of several priorities.
     pub priority: Part<QueuePriority>,
+    /// Kernels on streams with masks of compute units.
+    pub unit_masks: Part<UnitMasks>,
     /// The time of evictions.
     pub holds: Part<Holds>,
+    /// Two recorded models on the GPU, without and with the library.
+    pub corun: Part<Corun>,
     /// Programs whose memory was compared.
     pub conformance: Part<Conformance>,
 }
@@ -58,7 +64,7 @@ pub struct Parts {
 pub struct Part<T> {
     /// The time that it took.
     pub seconds: f64,
-    /// The reason why the part was not requested.
+    /// The reason why the part was not requested, or is not possible on this machine.
     pub skipped: Option<String>,
     /// The reason why the part is missing or incomplete.
     pub error: Option<String>,
@@ -109,6 +115,28 @@ pub struct Gpu {
     pub error: Option<String>,
 }
 
+/// The result of `xbench calibrate`. Other fields of its JSON are left out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// True if every kernel took what it was told to take. False means that another program used the GPU, or that the figures of
+    /// this report are not those of the work that they name.
+    pub met: bool,
+    pub figures: Vec<Judged>,
+}
+
+/// A figure with a limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    pub name: String,
+    pub what: String,
+    /// The value in the unit.
+    pub value: f64,
+    /// Empty for a ratio.
+    pub unit: String,
+    /// True if the value is within its limit; none without a limit.
+    pub met: Option<bool>,
+}
+
 /// The result of `xbench launch-path`. Other fields of its JSON are left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaunchPath {
@@ -139,7 +167,7 @@ impl<T> Part<T> {
 
 impl Parts {
     /// For each part its name in the file, true if it is good, and its error.
-    pub fn state(&self) -> [(&'static str, bool, Option<&str>); 8] {
+    pub fn state(&self) -> [(&'static str, bool, Option<&str>); 11] {
         fn of<'a, T>(name: &'static str, part: &'a Part<T>) -> (&'static str, bool, Option<&'a str>) {
             (name, part.is_good(), part.error.as_deref())
         }
@@ -147,10 +175,13 @@ impl Parts {
             of("versions", &self.versions),
             of("doctor", &self.doctor),
             of("devices", &self.devices),
+            of("calibration", &self.calibration),
             of("launch_path", &self.launch_path),
             of("window", &self.window),
             of("priority", &self.priority),
+            of("unit_masks", &self.unit_masks),
             of("holds", &self.holds),
+            of("corun", &self.corun),
             of("conformance", &self.conformance),
         ]
     }
@@ -158,8 +189,9 @@ impl Parts {
     /// The number of evictions.
     pub fn holds(&self) -> u64 {
         let holds = self.holds.result.iter().flat_map(|holds| &holds.mechanisms).map(|row| row.holds);
+        let levels = self.corun.result.iter().flat_map(|corun| &corun.levels).map(|level| level.holds);
         let modes = self.conformance.result.iter().flat_map(|made| &made.modes).map(|mode| mode.holds);
-        holds.chain(modes).sum()
+        holds.chain(levels).chain(modes).sum()
     }
 }
 
@@ -167,13 +199,57 @@ impl Parts {
 pub mod tests {
     use super::*;
     use crate::doctor::finding::note;
-    use protocol::report::{EvictionRow, EvictionTimes, Mode, Probe, Program, Spread, WindowRow};
+    use protocol::report::{
+        CorunLevel, CorunMode, EvictionRow, EvictionTimes, Mode, OccupiedRow, Probe, Program, Spread,
+        WindowRow,
+    };
 
     fn part<T>(result: T) -> Part<T> {
         Part { seconds: 0.25, skipped: None, error: None, result: Some(result) }
     }
 
     const SPREAD: Spread = Spread { n: 4, min: 1.0, p50: 2.5, p90: 4.0, max: 4.0 };
+
+    pub fn occupied() -> OccupiedRow {
+        OccupiedRow {
+            kernel: "keep_few".into(),
+            registers: Some(21),
+            local_bytes: 16384,
+            groups: 104,
+            group_size: 256,
+            kernel_us: 8000,
+            times: Some(EvictionTimes { hold_us: SPREAD, release_us: SPREAD }),
+            interrupted: 2,
+            stood: 2,
+            compared: 512,
+            wrong: 0,
+        }
+    }
+
+    fn corun() -> Corun {
+        let mode = CorunMode { requests: 150, p50_ms: 4.5, p99_ms: 9.0, low_per_s: 7.5 };
+        let level = CorunLevel {
+            level: 3,
+            in_force: 3,
+            missing: None,
+            suspensions: 40,
+            holds: 5,
+            hold_us: Some(90.0),
+            release_us: Some(80.0),
+            mode,
+        };
+        Corun {
+            high: "bert bs8@10".into(),
+            low: "resnet50 bs256".into(),
+            blocks: 1,
+            seconds: 15.0,
+            undisturbed: true,
+            alone: mode,
+            native: mode,
+            low_alone_per_s: 9.5,
+            levels: vec![level],
+        }
+    }
 
     pub fn eviction() -> EvictionRow {
         EvictionRow {
@@ -186,6 +262,7 @@ pub mod tests {
             busy_kernel_us: 4000,
             stood: 3,
             interrupted: 3,
+            occupied: vec![occupied()],
             holds: 12,
         }
     }
@@ -237,6 +314,7 @@ pub mod tests {
             versions: part(versions),
             doctor: part(findings),
             devices: part(Devices { runtime_version: 5, devices: vec![] }),
+            calibration: part(Calibration { met: true, figures: vec![] }),
             launch_path: part(LaunchPath {
                 calls_counted: 7,
                 real_calls_counted: None,
@@ -244,7 +322,9 @@ pub mod tests {
             }),
             window: part(Window { rows: vec![row] }),
             priority: part(QueuePriority { kernel_us: 200, other_kernel_us: 800, rows: vec![] }),
+            unit_masks: part(UnitMasks { kernel_us: 2000, refused: None, rows: vec![] }),
             holds: part(Holds { mechanisms: vec![hold] }),
+            corun: part(corun()),
             conformance: part(Conformance { modes: vec![mode] }),
         };
         Report {
@@ -272,7 +352,7 @@ pub mod tests {
         assert_eq!(names(&json), top);
         assert_eq!(
             names(&json["parts"]),
-            "conformance devices doctor holds launch_path priority versions window"
+            "calibration conformance corun devices doctor holds launch_path priority unit_masks versions window"
         );
         assert_eq!(names(&json["parts"]["doctor"]["result"]["findings"][0]), "about text verdict");
         assert_eq!(json["parts"]["doctor"]["result"]["findings"][0]["verdict"], "note");
@@ -281,11 +361,11 @@ pub mod tests {
     #[test]
     fn evictions_are_summed_and_parts_judged() {
         let mut report = example();
-        assert_eq!(report.holds, 42);
+        assert_eq!(report.holds, 47);
         assert!(report.parts.state().iter().all(|(_, good, _)| *good));
         report.parts.holds = Part { seconds: 0.0, skipped: Some("x".into()), error: None, result: None };
         assert!(report.parts.state().iter().all(|(_, good, _)| *good), "the part was not requested");
-        assert_eq!(report.parts.holds(), 30);
+        assert_eq!(report.parts.holds(), 35);
         report.parts.window.error = Some("late".into());
         report.parts.devices.result = None;
         let state = report.parts.state();

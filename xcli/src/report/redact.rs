@@ -8,7 +8,7 @@
 use super::format::Parts;
 use crate::doctor::Findings;
 use protocol::config::variables;
-use protocol::report::{Conformance, Devices, Holds, Mode};
+use protocol::report::{Conformance, Corun, Devices, Holds, Mode};
 use std::collections::HashSet;
 
 /// The variables of HIP and the layers below it, in addition to giveway's own.
@@ -69,16 +69,33 @@ impl Words {
     /// Reduces all texts of the parts. Each field of a type is named here, so that a new one has to be listed
     /// to be printed.
     pub fn redact(&self, parts: &mut Parts) {
-        let Parts { versions, doctor, devices, launch_path, window, priority, holds, conformance } = parts;
-        // The figures of `launch_path` and the rows of `priority` have fixed names; `window` has numbers only.
+        let Parts {
+            versions,
+            doctor,
+            devices,
+            calibration,
+            launch_path,
+            window,
+            priority,
+            unit_masks,
+            holds,
+            corun,
+            conformance,
+        } = parts;
+        // The figures of `calibration` and `launch_path` and the rows of `priority` have fixed names; `window` and `unit_masks`
+        // have numbers only. A part that is not possible says why in `skipped`.
         for error in [
             &mut versions.error,
             &mut doctor.error,
             &mut devices.error,
+            &mut calibration.error,
             &mut launch_path.error,
             &mut window.error,
             &mut priority.error,
+            &mut unit_masks.error,
+            &mut unit_masks.skipped,
             &mut holds.error,
+            &mut corun.error,
             &mut conformance.error,
         ] {
             self.reduce(error);
@@ -99,6 +116,10 @@ impl Words {
         }
         if let Some(Holds { mechanisms }) = &mut holds.result {
             mechanisms.iter_mut().for_each(|row| self.reduce(&mut row.error));
+        }
+        // Both models are part of xbench, and so are their names.
+        if let Some(Corun { levels, .. }) = &mut corun.result {
+            levels.iter_mut().for_each(|level| self.reduce(&mut level.missing));
         }
         if let Some(Conformance { modes }) = &mut conformance.result {
             for Mode { error, programs, .. } in modes {
@@ -320,8 +341,14 @@ mod tests {
         parts.versions.error.clone_from(&text);
         parts.doctor.error.clone_from(&text);
         parts.devices.error.clone_from(&text);
+        parts.calibration.error.clone_from(&text);
         parts.launch_path.error.clone_from(&text);
         parts.window.error.clone_from(&text);
+        parts.priority.error.clone_from(&text);
+        parts.unit_masks.error.clone_from(&text);
+        parts.unit_masks.skipped.clone_from(&text);
+        parts.corun.error.clone_from(&text);
+        parts.corun.result.as_mut().unwrap().levels[0].missing.clone_from(&text);
         parts.holds.error.clone_from(&text);
         parts.conformance.error.clone_from(&text);
         parts.versions.result.as_mut().unwrap().gpus[0].error.clone_from(&text);
@@ -333,6 +360,6 @@ mod tests {
         words().redact(&mut parts);
         let json = serde_json::to_string(&parts).unwrap();
         assert!(!json.contains("zebra"), "{json}");
-        assert_eq!(json.matches("cannot open <path>").count(), 11, "{json}");
+        assert_eq!(json.matches("cannot open <path>").count(), 17, "{json}");
     }
 }

@@ -10,6 +10,7 @@
 //! server.
 
 mod agreement;
+mod digest;
 mod figures;
 mod levels;
 mod plot;
@@ -20,6 +21,8 @@ use crate::files::{ensure_writable, write, write_json};
 use crate::replay;
 use crate::replay::schedule::Pattern;
 use crate::simulated::GpuArgs;
+pub(crate) use digest::short;
+
 use agreement::Agreement;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;

@@ -9,6 +9,7 @@ use hip_sys::types::{
     hipError_t, hipErrorNotReady, hipEvent_t, hipEventDefault, hipFunction_t, hipModule_t, hipStream_t,
     hipStreamDefault,
 };
+use libloading::Library;
 use std::ffi::{CStr, c_uint, c_void};
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -195,6 +196,15 @@ pub struct Stream {
 }
 
 impl Stream {
+    /// Returns the owner of a stream that a call of the runtime has just created.
+    pub(super) fn adopted(api: &'static Api, handle: hipStream_t) -> Self {
+        Self { api, handle }
+    }
+
+    pub(super) fn library(&self) -> &'static Library {
+        self.api.library
+    }
+
     /// Returns the runtime's own handle, which is valid as long as the value.
     pub(crate) fn handle(&self) -> hipStream_t {
         self.handle
@@ -261,7 +271,7 @@ impl Drop for Stream {
         if self.handle == hipStream_t::NULL {
             return;
         }
-        // SAFETY: the handle came from hipStreamCreateWithFlags and is destroyed once, here.
+        // SAFETY: the handle came from a call that created the stream, and is destroyed once, here.
         let _ = unsafe { (self.api.hipStreamDestroy)(self.handle) };
     }
 }
@@ -326,6 +336,15 @@ impl Drop for Module {
     }
 }
 
+/// What a kernel occupies by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Occupied {
+    /// Registers of a work-item, 32 bits each.
+    pub registers: u32,
+    /// Local memory of a work-group, bytes, without the dynamic part.
+    pub shared_bytes: u32,
+}
+
 /// A kernel of a module, which it keeps loaded.
 #[derive(Debug)]
 pub struct Function {
@@ -334,6 +353,14 @@ pub struct Function {
 }
 
 impl Function {
+    pub(super) fn handle(&self) -> hipFunction_t {
+        self.handle
+    }
+
+    pub(super) fn library(&self) -> &'static Library {
+        self.module.api.library
+    }
+
     /// Returns the number of work-groups of this shape that a compute unit holds at once.
     pub fn groups_per_unit(&self, dims: &Dims) -> Result<u32> {
         let occupancy = self.module.api.occupancy;

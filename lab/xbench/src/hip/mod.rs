@@ -8,10 +8,11 @@
 mod api;
 mod device;
 mod handles;
+mod optional;
 
 pub(crate) use api::{function_table, lookup};
 pub use device::Device;
-pub use handles::{DeviceBuffer, Dims, Event, Function, HostBuffer, Memory, Stream};
+pub use handles::{DeviceBuffer, Dims, Event, Function, HostBuffer, Memory, Occupied, Stream};
 
 use anyhow::{Result, anyhow, bail};
 use api::{Api, call, check};
@@ -88,6 +89,14 @@ impl Hip {
 
     pub fn device(&self, ordinal: u32) -> Result<Device> {
         self.api.device(ordinal)
+    }
+
+    /// Creates a blocking stream whose kernels run on the compute units of `mask` only: bit `i % 32` of word `i / 32` is unit `i`.
+    ///
+    /// # Errors
+    /// The runtime lacks the function, or it or the driver refuses the mask.
+    pub fn stream_on_units(&self, mask: &[u32]) -> Result<Stream> {
+        Stream::on_units(self.api, mask)
     }
 
     /// Waits for all work of the calling thread's device.

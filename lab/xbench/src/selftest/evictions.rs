@@ -1,17 +1,19 @@
 //! Measures the eviction of this process's queues from the hardware and their restoration, by each mechanism.
 //!
-//! It needs the permission `--hold`. The library refuses where the driver does not save running waves. After
+//! Kernels of several sizes are evicted as well, and what they keep in registers and local memory is compared afterwards
+//! ([`super::kept`]). It needs the permission `--hold`. The library refuses where the driver does not save running waves. After
 //! a mechanism that fails no other is tried.
 
-use super::parent::{Parent, Preload, spread};
+use super::kept::{self, Kept, times};
+use super::parent::{Parent, Preload};
 use super::worker::{NumberedKernels, hip};
-use crate::clock::microseconds;
-use crate::hip::Stream;
+use crate::clock::{microseconds, now_ns, wait_until};
+use crate::hip::{Hip, Stream};
 use crate::kernels::BusyShape;
 use crate::library::{Library, Session};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use protocol::codes::KfdResult;
-use protocol::report::{EvictionRow, EvictionTimes, Holds, Probe};
+use protocol::report::{EvictionRow, Holds, Probe};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ pub(super) struct Measured {
     busy: Vec<(f64, f64)>,
     interrupted: u64,
     stood: u64,
+    occupied: Vec<kept::Measured>,
     holds: u64,
     /// The error that ended the measurement early.
     error: Option<String>,
@@ -69,13 +72,6 @@ pub(super) fn measure(parent: &Parent, shim: &Path, allowed: bool) -> Result<Hol
 }
 
 fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<EvictionRow> {
-    let times = |samples: Vec<(f64, f64)>| -> Result<Option<EvictionTimes>> {
-        if samples.is_empty() {
-            return Ok(None);
-        }
-        let (holds, releases) = samples.into_iter().unzip();
-        Ok(Some(EvictionTimes { hold_us: spread(holds)?, release_us: spread(releases)? }))
-    };
     Ok(EvictionRow {
         mechanism: mechanism.to_owned(),
         error: measured.error,
@@ -86,6 +82,7 @@ fn row(mechanism: &str, measured: Measured, probe: Option<Probe>) -> Result<Evic
         busy_kernel_us: KERNEL.as_micros() as u64,
         stood: measured.stood,
         interrupted: measured.interrupted,
+        occupied: measured.occupied.into_iter().map(kept::Measured::row).collect::<Result<_>>()?,
         holds: measured.holds,
     })
 }
@@ -112,7 +109,7 @@ pub(super) fn work(short: bool) -> Result<Measured> {
     let hip = hip()?;
     let kernels = NumberedKernels::new(&hip)?;
     let filling = kernels.kernels.filling_shape(&hip.device(0)?)?;
-    let mut bench = Bench { kernels, filling, stream: hip.stream()?, session };
+    let mut bench = Bench { hip, kernels, filling, stream: hip.stream()?, session };
     bench.launch(Duration::ZERO, BusyShape::ONE)?;
     bench.stream.synchronize()?;
     let queues =
@@ -129,6 +126,7 @@ pub(super) fn work(short: bool) -> Result<Measured> {
 
 #[derive(Debug)]
 struct Bench {
+    hip: Hip,
     kernels: NumberedKernels,
     filling: BusyShape,
     stream: Stream,
@@ -141,13 +139,20 @@ impl Bench {
     }
 
     fn fill(&mut self, short: bool, measured: &mut Measured) -> Result<()> {
-        let (idle, busy) = if short { (8, 4) } else { (64, 24) };
+        let (idle, busy, occupied) = if short { (8, 4, 2) } else { (64, 24, 12) };
         for _ in 0..idle {
             let evicted = self.evict(measured)?;
             measured.idle.push((evicted, self.restore()?));
         }
         for _ in 0..busy {
             self.interrupt(measured)?;
+        }
+        for (keep, local_bytes) in kept::ROWS {
+            let mut kept = Kept::new(&self.hip, &self.kernels.kernels, keep, local_bytes)?;
+            // The row is reported also if a later eviction fails.
+            let made = (0..occupied).try_for_each(|_| self.interrupt_kept(&mut kept, measured));
+            measured.occupied.push(kept.measured);
+            made?;
         }
         Ok(())
     }
@@ -158,22 +163,49 @@ impl Bench {
         let first = self.launch(Duration::ZERO, BusyShape::ONE)?;
         let number = self.launch(KERNEL, self.filling)?;
         self.kernels.await_end(first)?;
+        if let Some((sample, stood)) = self.evict_before_end(number, KERNEL, measured)? {
+            measured.interrupted += 1;
+            measured.stood += u64::from(stood);
+            measured.busy.push(sample);
+        }
+        Ok(())
+    }
+
+    /// The same for a kernel that keeps words, whose results are compared at its end.
+    fn interrupt_kept(&mut self, kept: &mut Kept, measured: &mut Measured) -> Result<()> {
+        kept.clear(&self.stream)?;
+        let first = self.launch(Duration::ZERO, BusyShape::ONE)?;
+        kept.launch(&self.kernels.kernels, &self.stream)?;
+        let behind = self.launch(Duration::ZERO, BusyShape::ONE)?;
+        self.kernels.await_end(first)?;
+        wait_until(now_ns() + kept::PLACED.as_nanos() as u64);
+        if let Some((sample, stood)) = self.evict_before_end(behind, kept::KERNEL, measured)? {
+            kept.measured.interrupted += 1;
+            kept.measured.stood += u64::from(stood);
+            kept.measured.samples.push(sample);
+        }
+        kept.compare(&self.hip)
+    }
+
+    /// Evicts the queues, and restores them after twice the length of the kernels in them. Returns the microseconds of both, and
+    /// true if kernel `number` did not end before the restore; `None` if it had ended before the eviction.
+    fn evict_before_end(
+        &self,
+        number: u64,
+        length: Duration,
+        measured: &mut Measured,
+    ) -> Result<Option<((f64, f64), bool)>> {
         let evicted = self.evict(measured)?;
         let running = self.kernels.ended() < number;
         let mut stood = running;
         let begin = Instant::now();
-        while stood && begin.elapsed() < 2 * KERNEL {
+        while stood && begin.elapsed() < 2 * length {
             stood = self.kernels.ended() < number;
             std::thread::yield_now();
         }
         let restored = self.restore()?;
         self.kernels.finish(&self.stream).context("after the queues were restored")?;
-        if running {
-            measured.interrupted += 1;
-            measured.stood += u64::from(stood);
-            measured.busy.push((evicted, restored));
-        }
-        Ok(())
+        Ok(running.then_some(((evicted, restored), stood)))
     }
 
     /// Evicts all compute queues, and returns the microseconds that this took.

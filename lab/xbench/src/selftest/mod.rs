@@ -7,14 +7,17 @@
 mod conformance;
 mod devices;
 mod evictions;
+mod kept;
 mod parent;
 mod priority;
 mod programs;
+mod unit_masks;
 mod window;
 mod worker;
 
+use crate::corun;
 use crate::process::{LIBRARY, beside, this_program};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use parent::{Parent, Part};
 use serde::Serialize;
@@ -33,7 +36,7 @@ pub struct CardArgs {
     /// The library; without the option, the one beside this program
     #[arg(long, value_name = "FILE")]
     shim: Option<PathBuf>,
-    /// Allow that queues are evicted from the hardware, in `conformance` by this mechanism
+    /// Allow that queues are evicted from the hardware, in `conformance` and `corun` by this mechanism
     #[arg(long, value_name = "MECHANISM", value_parser = evictions::MECHANISMS)]
     hold: Option<String>,
     /// The time limit of all workers together; no worker is started after it
@@ -55,21 +58,26 @@ pub fn run(args: &CardArgs) -> Result<()> {
             Part::Window => print(&window::work(args.short)?),
             Part::Priority => priority::work(work, args.short),
             Part::Holds => print(&evictions::work(args.short)?),
+            Part::UnitMasks => print(&unit_masks::work(args.short)?),
+            // Its programs are started by other commands.
+            Part::Corun => anyhow::bail!("a co-run has no worker of this kind"),
             Part::Conformance => print(&programs::work(args.short, work == conformance::PATIENT)?),
         };
     }
     let end = args.limit.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
     let parent = Parent { part: args.part, short: args.short, end };
-    if args.part == Part::Devices {
-        return print(&devices::measure(&parent)?);
-    }
-    let shim = shim(args.shim.as_deref())?;
+    let shim = || shim(args.shim.as_deref());
     match args.part {
-        Part::Devices => Ok(()),
-        Part::Window => print(&window::measure(&parent, &shim)?),
-        Part::Priority => print(&priority::measure(&parent, &shim)?),
-        Part::Holds => print(&evictions::measure(&parent, &shim, args.hold.is_some())?),
-        Part::Conformance => print(&conformance::measure(&parent, &shim, args.hold.as_deref())?),
+        Part::Devices => print(&devices::measure(&parent)?),
+        Part::Window => print(&window::measure(&parent, &shim()?)?),
+        Part::Priority => print(&priority::measure(&parent, &shim()?)?),
+        Part::UnitMasks => print(&unit_masks::measure(&parent)?),
+        Part::Holds => print(&evictions::measure(&parent, &shim()?, args.hold.is_some())?),
+        Part::Corun => {
+            ensure!(args.shim.is_none(), "a co-run uses the library beside xbench: leave out --shim");
+            print(&corun::short(args.short, args.hold.as_deref())?)
+        }
+        Part::Conformance => print(&conformance::measure(&parent, &shim()?, args.hold.as_deref())?),
     }
 }
 

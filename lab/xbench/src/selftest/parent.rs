@@ -24,8 +24,12 @@ pub(super) enum Part {
     Window,
     /// Kernels beside those of another program, with hardware queues of the same and of a higher priority
     Priority,
+    /// Kernels on streams with masks of compute units
+    UnitMasks,
     /// Evictions of queues from the hardware; refused without --hold
     Holds,
+    /// Two recorded models on one GPU, without and with the library
+    Corun,
     /// Programs whose effect on memory is checked
     Conformance,
 }
