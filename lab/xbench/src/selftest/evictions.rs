@@ -151,6 +151,10 @@ impl Bench {
             let mut kept = Kept::new(&self.hip, &self.kernels.kernels, keep, local_bytes)?;
             // The row is reported also if a later eviction fails.
             let made = (0..occupied).try_for_each(|_| self.interrupt_kept(&mut kept, measured));
+            if made.is_err() {
+                // Freeing the results waits for the kernel, which an evicted queue keeps from ending.
+                let _ = self.session.resume();
+            }
             measured.occupied.push(kept.measured);
             made?;
         }
