@@ -205,4 +205,94 @@ extern void keep_many(gw_u64 *out, gw_u64 seed, gw_u32 local_words, gw_u64 durat
 #endif
 #endif
 
+/* What `busy_traffic` moves at a time: two words, which are read and written. */
+#define GW_VECTOR_BYTES 16ull
+/* Work-groups add what they have moved to one of so many counters, which lie in lines of their own: groups that end together do not
+ * wait for each other. */
+#define GW_COUNTERS 64u
+#define GW_COUNTER_WORDS 16u
+/* The most vectors, from the first on, that a host checks after a launch. gpu-sim and cuda-cpu write no others. */
+#define GW_CHECKED 256ull
+
+#if defined(__HIP_DEVICE_COMPILE__) || defined(__HIPCC_RTC__)
+typedef gw_u64 gw_vector __attribute__((ext_vector_type(2)));
+
+/* Reads N vectors and then writes them. A write needs what was read, so no compiler leaves the read out. The first word becomes
+ * `value` whoever writes last: work-groups may share vectors. */
+template <gw_u32 N>
+static __device__ inline void gw_move(gw_vector *memory, gw_u64 mask, gw_u64 at, gw_u64 stride, gw_u64 value) {
+  gw_vector seen[N];
+#pragma unroll
+  for (gw_u32 i = 0; i < N; i++) seen[i] = memory[(at + i * stride) & mask];
+#pragma unroll
+  for (gw_u32 i = 0; i < N; i++) {
+    gw_vector made = {value, seen[i].x + seen[i].y};
+    memory[(at + i * stride) & mask] = made;
+  }
+}
+
+static __device__ inline void gw_spin_and_move(gw_vector *memory, gw_u64 *counters, gw_u64 mask, gw_u64 first, gw_u64 vectors,
+                                               gw_u64 value, gw_u64 duration_ns, gw_u32 rounds, gw_u32 depth) {
+  gw_u64 groups = (gw_u64)gridDim.x * gridDim.y * gridDim.z;
+  gw_u64 group = blockIdx.x + (gw_u64)gridDim.x * (blockIdx.y + (gw_u64)gridDim.y * blockIdx.z);
+  gw_u32 threads = blockDim.x * blockDim.y * blockDim.z;
+  gw_u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  gw_u64 each = vectors / groups, more = vectors - each * groups;
+  gw_u64 share = each + (group < more ? 1 : 0);
+  gw_u64 begin = first + each * group + (group < more ? group : more);
+  gw_u64 total = duration_ns / 10 / (rounds ? rounds : 1), left = total;
+  float per_tick = total ? (float)share / (float)total : 0.0f;
+  gw_u64 next = thread;
+  gw_u64 last = gw_constant_clock();
+  /* Both the time and the traffic must be done. */
+  while (left || next < share) {
+    /* The traffic keeps ahead of the time by one move, so that none is left when the time is over. */
+    gw_u64 due = left ? (gw_u64)threads * depth + (gw_u64)(per_tick * (float)(total - left)) : share;
+    if (next >= share || next >= due) {
+      __builtin_amdgcn_s_sleep(8);
+    } else if (depth >= 4 && next + 3ull * threads < share) {
+      gw_move<4>(memory, mask, begin + next, threads, value);
+      next += 4ull * threads;
+    } else {
+      gw_move<1>(memory, mask, begin + next, threads, value);
+      next += threads;
+    }
+    gw_u64 now = gw_constant_clock();
+    left = gw_left(left, last, now);
+    last = now;
+  }
+  /* The first work-item counts for its group, if the last vector that it wrote is there. */
+  if (thread == 0 && next > 0) {
+    gw_u64 there = *(volatile gw_u64 *)&memory[(begin + next - threads) & mask];
+    gw_u64 moved = next < share ? next : share;
+    gw_u64 *counter = counters + (group % GW_COUNTERS) * GW_COUNTER_WORDS;
+    if (there == value) __atomic_fetch_add(counter, moved, __ATOMIC_RELAXED);
+  }
+}
+#elif defined(__HIP__)
+typedef gw_u64 gw_vector __attribute__((ext_vector_type(2)));
+GW_BOTH static inline void gw_spin_and_move(gw_vector *, gw_u64 *, gw_u64, gw_u64, gw_u64, gw_u64, gw_u64, gw_u32, gw_u32) {}
+#endif
+
+#if defined(__HIPCC_RTC__) || defined(__HIP__)
+/* Occupies its grid as `busy` does, and meanwhile reads and writes `vectors` vectors of `memory`, evenly over its time. They begin at
+ * number `first` and go round at number `mask`, which is a power of two less one. It ends when it has run for `duration_ns` and all
+ * vectors are moved. Work-items move `depth` vectors at a time (1 or 4) when they can.
+ *
+ * For the host's check: the first word of each vector becomes `value`, and the sum of the GW_COUNTERS counters grows by `vectors`. */
+extern "C" __global__ void busy_traffic(gw_u64 *memory, gw_u64 *counters, gw_u64 mask, gw_u64 first, gw_u64 vectors, gw_u64 value,
+                                        gw_u64 duration_ns, gw_u32 rounds, gw_u32 depth) {
+  gw_spin_and_move((gw_vector *)memory, counters, mask, first, vectors, value, duration_ns, rounds, depth);
+}
+#else
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern void busy_traffic(gw_u64 *memory, gw_u64 *counters, gw_u64 mask, gw_u64 first, gw_u64 vectors, gw_u64 value,
+                         gw_u64 duration_ns, gw_u32 rounds, gw_u32 depth);
+#ifdef __cplusplus
+}
+#endif
+#endif
+
 #endif

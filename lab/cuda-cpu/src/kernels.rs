@@ -94,6 +94,7 @@ pub fn find(name: &str, params: &[Param]) -> Option<Native> {
     let found = match original(name) {
         "busy" => Native { lasts: true, ..native(busy, &[8, 4]) },
         "busy_store" => Native { lasts: true, ..native(busy_store, &[8, 8, 8, 4]) },
+        "busy_traffic" => Native { lasts: true, ..native(busy_traffic, &[8, 8, 8, 8, 8, 8, 8, 4, 4]) },
         "mix" => native(mix, &[8, 8, 4, 8]),
         "vector_add" => native(vector_add, &[8, 8, 8, 4]),
         "keep_few" => Native { lasts: true, ..native(keep::<8>, &[8, 8, 4, 8]) },
@@ -164,6 +165,24 @@ fn busy(launch: &Launch) -> Answer {
 fn busy_store(launch: &Launch) -> Answer {
     turns::occupy(Duration::from_nanos(launch.u64(2)));
     reached(launch.address(0), 1, 8)?.words()[0].store(launch.u64(1), Release);
+    Ok(())
+}
+
+/// Takes its time, and moves only what the host checks: the first vectors of its memory, two words each. The processor
+/// would take longer for the rest than a GPU does.
+fn busy_traffic(launch: &Launch) -> Answer {
+    turns::occupy(Duration::from_nanos(launch.u64(6)));
+    let [mask, first, vectors, value] = [2, 3, 4, 5].map(|param| launch.u64(param));
+    let memory = reached(launch.address(0), (mask as usize).saturating_add(1).saturating_mul(2), 8)?;
+    // `GW_CHECKED` of the header.
+    for vector in 0..vectors.min(256) {
+        let index = 2 * (first.wrapping_add(vector) & mask) as usize;
+        let [word, other] = [0, 1].map(|at| &memory.words()[index + at]);
+        let sum = word.load(Relaxed).wrapping_add(other.load(Relaxed));
+        word.store(value, Release);
+        other.store(sum, Release);
+    }
+    reached(launch.address(1), 1, 8)?.words()[0].fetch_add(vectors, Release);
     Ok(())
 }
 
@@ -354,6 +373,24 @@ mod tests {
         assert_eq!(keep(130, 519), Err(ILLEGAL_ADDRESS));
         assert_eq!(keep(130, 520), Ok(()));
         assert_eq!(span.words()[64 + 3].load(Relaxed), 0x9c87_1555_45aa_e1d4);
+    }
+
+    #[test]
+    fn traffic_goes_round_in_its_memory_and_is_counted() {
+        let (memory, counters) = (words(16), words(1));
+        let sizes = [8, 8, 8, 8, 8, 8, 8, 4, 4];
+        let run = |mask: u64, first: u64, vectors: u64| {
+            let (memory, counters) = (memory.pointer() as u64, counters.pointer() as u64);
+            let arguments = [memory, counters, mask, first, vectors, 9, 1000, 1, 4];
+            launch("busy_traffic", &sizes, &arguments, 1, 64).run()
+        };
+        run(7, 14, 3).unwrap();
+        let firsts: Vec<u64> = memory.words().iter().step_by(2).map(|word| word.load(Relaxed)).collect();
+        assert_eq!(firsts, [9, 0, 0, 0, 0, 0, 9, 9]);
+        run(7, 1, 40).unwrap();
+        assert!(memory.words().iter().step_by(2).all(|word| word.load(Relaxed) == 9));
+        assert_eq!(counters.words()[0].load(Relaxed), 43);
+        assert_eq!(run(15, 0, 1), Err(ILLEGAL_ADDRESS));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub enum Op {
     Add { a: u64, b: u64, c: u64, next: u32, end: u32 },
     /// Executes `keep_few` or `keep_many` of examples/kernels.
     Keep(Keep),
+    /// Adds a number to the word of 64 bits at `at`.
+    Count { at: u64, by: u64 },
     /// Makes the same changes for every row of a rectangle.
     Rows(Rows),
 }
@@ -128,6 +130,7 @@ impl Op {
             Self::Mix { next, end, .. } => u64::from(end - next) * 8,
             Self::Add { next, end, .. } => u64::from(end - next) * 4,
             Self::Keep(keep) => keep.bytes(),
+            Self::Count { .. } => 8,
             Self::Rows(rows) => {
                 let row = rows.first.iter().map(Self::bytes).fold(0, u64::saturating_add);
                 row.saturating_mul(rows.left())
@@ -145,7 +148,7 @@ impl Op {
                 *src = src.wrapping_add(src_by);
             }
             Self::Fill { dst, .. } => *dst = dst.wrapping_add(dst_by),
-            Self::Mix { .. } | Self::Add { .. } | Self::Keep(_) | Self::Rows(_) => {}
+            Self::Mix { .. } | Self::Add { .. } | Self::Count { .. } | Self::Keep(_) | Self::Rows(_) => {}
         }
         op
     }
@@ -206,6 +209,11 @@ impl Op {
                 Ok((u64::from(n) * 4, next == end))
             }
             Self::Keep(keep) => keep.step(view, budget),
+            Self::Count { at, by } => {
+                let counted = view.load_u64(*at)?.wrapping_add(*by);
+                view.write(*at, &counted.to_le_bytes())?;
+                Ok((8, true))
+            }
             Self::Rows(_) => Ok((0, true)),
         }
     }
@@ -266,6 +274,7 @@ mod tests {
                 Op::Fill { dst: far, pattern: vec![1], len: u64::MAX },
                 Op::Mix { dst: far, src: far, next: 1, end: u32::MAX, value: 0 },
                 Op::Add { a: far, b: far, c: far, next: 1, end: u32::MAX },
+                Op::Count { at: far, by: 1 },
             ] {
                 assert!(Effect::new([op]).step(view, 64).is_err());
             }

@@ -9,6 +9,7 @@ mod keep;
 mod names;
 mod native;
 mod stream_ops;
+mod traffic;
 
 pub use arguments::Dispatch;
 pub use code_object::Kernel;

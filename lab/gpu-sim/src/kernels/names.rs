@@ -1,9 +1,10 @@
 //! The names of the kernels that are executed.
 
 /// The kernels of this project that are executed.
-const OWN: [&str; 8] = [
+const OWN: [&str; 9] = [
     "busy",
     "busy_store",
+    "busy_traffic",
     "mix",
     "vector_add",
     "arguments_block",

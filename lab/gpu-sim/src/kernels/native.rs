@@ -57,6 +57,7 @@ pub fn plan(
         "busy_store" => args.busy_store(),
         "keep_few" => args.keep(dispatch, FEW),
         "keep_many" => args.keep(dispatch, MANY),
+        "busy_traffic" => args.busy_traffic().map(|(time, ops)| Act::Run { time, effect: Effect::new(ops) }),
         "mix" => moved(args.mix(dispatch)),
         "vector_add" => moved(args.vector_add(dispatch)),
         "arguments_block" | "arguments_mixed" => moved(args.digest()),
@@ -88,7 +89,7 @@ pub fn plan(
     }
     .map_err(fault)?;
     if let (Act::Run { time, .. } | Act::Pass(time), Some(stated)) = (&mut act, stated(table, &kernel.name))
-        && !matches!(name, "busy" | "busy_store" | "keep_few" | "keep_many")
+        && !matches!(name, "busy" | "busy_store" | "busy_traffic" | "keep_few" | "keep_many")
     {
         *time = stated;
     }
