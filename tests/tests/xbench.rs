@@ -45,6 +45,35 @@ fn replay(mode: Mode) -> Value {
     read(&record)
 }
 
+#[test]
+fn traffic_is_counted_for_each_inference() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = |traffic: &str| {
+        let record = folder.path().join(traffic);
+        let run = Gpu::take()
+            .product("xbench")
+            .arg("replay")
+            .arg(model())
+            .arg("--rate=20")
+            .arg("--seconds=0.2")
+            .arg(format!("--traffic={traffic}"))
+            .arg(format!("--record={}", record.display()))
+            .finish();
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let record = read(&record);
+        let inferences = WARM_UP + record["requests"].as_array().unwrap().len() as u64;
+        let bytes = record["traffic_bytes"].as_u64().unwrap();
+        assert_eq!((&record["traffic"], bytes % inferences), (&json!(traffic), 0));
+        assert_eq!(bytes > 0, run.stdout.contains("all of it counted"), "{}", run.stdout);
+        bytes / inferences
+    };
+    let [none, small, recorded, streaming] = ["none", "small", "recorded", "streaming"].map(bytes);
+    assert!(
+        none == 0 && 0 < small && small < recorded && recorded < streaming,
+        "{small} {recorded} {streaming}"
+    );
+}
+
 /// Checks the accounts of the device's time in the figures of these modes.
 fn check_accounts(accounts: &Value, modes: &[&str]) {
     let accounts = accounts.as_array().unwrap();
@@ -272,6 +301,16 @@ fn levels_do_the_same_work_side_by_side() {
 }
 
 #[test]
+fn kernels_with_traffic_do_the_same_work_side_by_side() {
+    // Each program checks that its kernels' traffic took place, and fails otherwise.
+    let (code, errors, figures, _) = corun(&["--traffic=recorded"]);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(figures["traffic"], "recorded");
+    assert!(figures["levels"][0]["suspensions"].as_u64().unwrap() > 0, "{figures}");
+    assert_eq!(figures["levels"][0]["high_n"], figures["alone"]["high_n"]);
+}
+
+#[test]
 fn a_level_that_is_not_in_force_is_no_figure_of_it() {
     let (code, errors, figures, _) = corun(&["--level=3", "--mechanism=off"]);
     assert_eq!(code, Some(1), "{errors}");
@@ -411,7 +450,13 @@ fn tenants_are_counted_with_the_processor_time_of_giveway() {
 
 #[test]
 fn kernels_take_no_less_than_they_are_told_to() {
-    let run = Gpu::take().product("xbench").arg("calibrate").arg("--real").arg("--json").finish();
+    let run = Gpu::take()
+        .product("xbench")
+        .arg("calibrate")
+        .arg("--real")
+        .arg("--traffic=recorded")
+        .arg("--json")
+        .finish();
     // How much longer they take depends on the machine, and decides the exit code.
     let calibration: Value =
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {}", run.stderr));
@@ -424,6 +469,14 @@ fn kernels_take_no_less_than_they_are_told_to() {
     }
     let both = figures.iter().find(|figure| figure["name"] == "beside_total").unwrap();
     assert!(both["value"].as_f64().unwrap() <= 1.03, "{both}");
+    for class in ["streaming", "matrix", "small"] {
+        let of = |unit: &str| format!("{class}_{unit}");
+        let named = |name: String| figures.iter().filter(move |figure| figure["name"] == name.as_str());
+        assert_eq!(named(of("gb_per_s")).count(), 2, "{class}");
+        for row in named(of("in_a_row_us")) {
+            assert!(row["value"].as_f64().unwrap() >= row["limit"]["min"].as_f64().unwrap(), "{row}");
+        }
+    }
 }
 
 #[test]

@@ -196,7 +196,9 @@ structs! {
         clock_rate: c_int => 308,
         /// The highest clock of the memory, kHz.
         memory_clock_rate: c_int => 312,
-        unread_2: [u32; 5] => 316,
+        /// The width of the memory's bus, bits.
+        memory_bus_width: c_int => 316,
+        unread_2: [u32; 4] => 320,
         /// Compute units.
         multi_processor_count: c_int => 336,
         unread_3: [u32; 14] => 340,
@@ -223,7 +225,9 @@ structs! {
         unread_4: [u32; 54] => 392,
         /// The highest clock of the memory, kHz.
         memory_clock_rate: c_int => 608,
-        unread_6: [u32; 137] => 612,
+        /// The width of the memory's bus, bits.
+        memory_bus_width: c_int => 612,
+        unread_6: [u32; 136] => 616,
         /// Architecture, such as `gfx942:sramecc+:xnack-`.
         gcn_arch_name: [c_char; 256] => 1160,
         unread_5: [u64; 7] => 1416,

@@ -14,6 +14,13 @@ const SOURCE: &str = include_str!("../../../examples/kernels/giveway_kernels.h")
 /// Threads of a work-group in the kernels that work on an array.
 const BLOCK: u32 = 256;
 
+/// The bytes that `busy_traffic` reads, and writes, at a time: `GW_VECTOR_BYTES` of the source.
+pub(crate) const VECTOR: u64 = 16;
+/// The most vectors behind the first one whose contents are known: `GW_CHECKED` of the source.
+pub(crate) const CHECKED: u64 = 256;
+/// The bytes of its counters: `GW_COUNTERS` lines of `GW_COUNTER_WORDS` words.
+pub(crate) const COUNTER_BYTES: usize = 64 * 16 * size_of::<u64>();
+
 #[derive(Debug)]
 pub struct Kernels {
     vector_add: Function,
@@ -22,6 +29,7 @@ pub struct Kernels {
     busy_store: Function,
     keep_few: Function,
     keep_many: Function,
+    busy_traffic: Function,
 }
 
 /// Launches a kernel with these arguments, each of exactly the type of the kernel's parameter.
@@ -51,6 +59,7 @@ impl Kernels {
             busy_store: module.function(c"busy_store")?,
             keep_few: module.function(c"keep_few")?,
             keep_many: module.function(c"keep_many")?,
+            busy_traffic: module.function(c"busy_traffic")?,
         })
     }
 
@@ -82,16 +91,77 @@ impl Kernels {
         unsafe { launch!(stream, &self.busy_store, shape.dims, word, value, duration_ns, rounds) }
     }
 
+    /// Launches `busy_traffic`: as [`Self::busy`], and meanwhile it reads and writes these vectors of `memory`. Its
+    /// counters, [`COUNTER_BYTES`], grow by their number in all. Both must stay allocated until the kernel has run;
+    /// freeing them waits for it.
+    ///
+    /// # Panics
+    /// If one of the two is smaller than that.
+    pub(crate) fn busy_traffic(
+        &self,
+        stream: &Stream,
+        memory: &Memory,
+        counters: &Memory,
+        vectors: Vectors,
+        duration_ns: u64,
+        shape: BusyShape,
+    ) -> Result<()> {
+        let Vectors { mask, first, count, value, depth } = vectors;
+        assert!(
+            mask < memory.bytes() as u64 / VECTOR && counters.bytes() >= COUNTER_BYTES,
+            "busy_traffic reaches past its memory"
+        );
+        let rounds: u32 = shape.rounds;
+        let (memory, counters): (*mut c_void, *mut c_void) =
+            (memory.device_address(), counters.device_address());
+        // SAFETY: `busy_traffic` takes (pointer, pointer, u64, u64, u64, u64, u64, u32, u32), which is what it gets. It
+        // stays at the vectors 0 to `mask` and in the counters, which the memory holds (checked above).
+        unsafe {
+            launch!(
+                stream,
+                &self.busy_traffic,
+                shape.dims,
+                memory,
+                counters,
+                mask,
+                first,
+                count,
+                value,
+                duration_ns,
+                rounds,
+                depth
+            )
+        }
+    }
+
     /// Returns a grid of `busy_store` that fills `device` exactly once, with work-groups of 256 threads.
     pub fn filling_shape(&self, device: &Device) -> Result<BusyShape> {
+        Ok(BusyShape { dims: Self::filling(&self.busy_store, device)?, rounds: 1 })
+    }
+
+    /// Returns the dimensions of a `busy_traffic` kernel that fills `device` exactly once, with work-groups of 256 threads.
+    pub(crate) fn filling_traffic(&self, device: &Device) -> Result<Dims> {
+        Self::filling(&self.busy_traffic, device)
+    }
+
+    fn filling(kernel: &Function, device: &Device) -> Result<Dims> {
         let mut dims = Dims { grid: [1, 1, 1], block: [BLOCK, 1, 1], shared_bytes: 0 };
-        dims.grid[0] = self.busy_store.groups_per_unit(&dims)?.max(1) * device.compute_units.max(1);
-        Ok(BusyShape { dims, rounds: 1 })
+        dims.grid[0] = kernel.groups_per_unit(&dims)?.max(1) * device.compute_units.max(1);
+        Ok(dims)
     }
 
     /// Returns the shape of a `busy` kernel of these dimensions on `device`.
     pub fn busy_shape(&self, device: &Device, dims: Dims) -> Result<BusyShape> {
-        let at_once = u64::from(self.busy.groups_per_unit(&dims)?) * u64::from(device.compute_units);
+        Self::shape(&self.busy, device, dims)
+    }
+
+    /// Returns the shape of a `busy_traffic` kernel of these dimensions on `device`.
+    pub(crate) fn traffic_shape(&self, device: &Device, dims: Dims) -> Result<BusyShape> {
+        Self::shape(&self.busy_traffic, device, dims)
+    }
+
+    fn shape(kernel: &Function, device: &Device, dims: Dims) -> Result<BusyShape> {
+        let at_once = u64::from(kernel.groups_per_unit(&dims)?) * u64::from(device.compute_units);
         let groups: u64 = dims.grid.iter().map(|n| u64::from(*n)).product();
         let rounds = groups.div_ceil(at_once.max(1));
         Ok(BusyShape { dims, rounds: u32::try_from(rounds).unwrap_or(u32::MAX) })
@@ -230,6 +300,21 @@ impl Opened {
     }
 }
 
+/// What a `busy_traffic` kernel reads and writes, in vectors of [`VECTOR`] bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Vectors {
+    /// The last vector of the memory; the number behind it, where the kernel goes on at the begin, is a power of two.
+    pub(crate) mask: u64,
+    /// The first vector that it moves.
+    pub(crate) first: u64,
+    /// The number of vectors that it moves.
+    pub(crate) count: u64,
+    /// The first word of each moved vector afterwards.
+    pub(crate) value: u64,
+    /// The vectors that a thread moves at a time: 1 or 4.
+    pub(crate) depth: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyShape {
     pub dims: Dims,
@@ -328,5 +413,20 @@ mod tests {
             let call = format!("gw_keep<{}>(", keep.registers());
             assert!(body.split_once('}').unwrap().0.contains(&call), "{keep:?}");
         }
+    }
+
+    #[test]
+    fn traffic_has_the_sources_sizes() {
+        let sizes = [("GW_VECTOR_BYTES", VECTOR), ("GW_CHECKED", CHECKED)];
+        for (name, value) in sizes {
+            assert!(SOURCE.contains(&format!("#define {name} {value}ull\n")), "{name}");
+        }
+        let number = |name: &str| {
+            let line =
+                SOURCE.lines().find_map(|line| line.strip_prefix(&format!("#define {name} "))).unwrap();
+            line.trim_end_matches('u').parse::<usize>().unwrap()
+        };
+        assert_eq!(COUNTER_BYTES, number("GW_COUNTERS") * number("GW_COUNTER_WORDS") * 8);
+        assert!(SOURCE.contains("void busy_traffic("));
     }
 }

@@ -7,7 +7,7 @@
 //! * [`sim`]: judges the simulated device by the host's clock
 //! * [`launch_path`]: the time that the preloaded library adds to a launch
 //! * [`calibrate`]: checks that kernels take the time that they are told to take
-//! * [`replay`]: a recorded model (`trace`) as load
+//! * [`replay`]: a recorded model (`trace`) as load, with or without memory `traffic`
 //! * [`corun`]: an urgent model's latency beside a batch model, without and with giveway
 //! * [`scenario`]: several programs under one policy after the other; `prepreempt` as well
 //! * [`one_process`]: two models on two streams of one process
@@ -60,6 +60,7 @@ mod svg;
 mod table;
 pub mod tenants;
 mod trace;
+mod traffic;
 
 /// An error in an argument, an input file or an environment variable. The program exits with 2 for it, with 1
 /// for every other error.

@@ -160,13 +160,14 @@ impl DeviceStats {
     /// its start-up.
     ///
     /// Barriers are left out. They do no work, the runtime inserts them where it finds a queue still busy,
-    /// and the library's markers are such packets: their number depends on timing and on the mode.
+    /// and the library's markers are such packets: their number depends on timing and on the mode. So are time stamps,
+    /// which the copy engine takes around a copy whose time the library asks for.
     pub(crate) fn beyond(&self, pid: u32, inferences: u64, kernels: u64) -> Result<Counts> {
         let mut of_pid = self.processes.iter().filter(|process| process.pid == pid);
         let process = of_pid.next().with_context(|| format!("gpu-sim knows no process {pid}"))?;
         ensure!(of_pid.next().is_none(), "gpu-sim knows process {pid} twice");
         let mut counts = process.commands.clone();
-        counts.retain(|kind, _| !kind.starts_with("barrier"));
+        counts.retain(|kind, _| !kind.starts_with("barrier") && kind != "timestamp");
         *counts.entry("kernel".to_owned()).or_insert(0) -= (inferences * kernels) as i64;
         counts.retain(|_, count| *count != 0);
         Ok(counts)
@@ -204,7 +205,7 @@ pub(crate) mod tests {
         "commands": {"kernel": 310}, "gpus": [{"driver": {"unmaps": 40, "saves": 3}}], "ioctls": {"alloc": 3}, "valid": true,
         "late_us": {"p50": 0.5, "p99": 38.0, "count": 310},
         "processes": [
-            {"pid": 7, "name": "xbench", "commands": {"kernel": 202, "pm4": 2, "barrier_and": 90}, "queues": []},
+            {"pid": 7, "name": "xbench", "commands": {"kernel": 202, "pm4": 2, "barrier_and": 90, "timestamp": 4}, "queues": []},
             {"pid": 8, "name": "xbench", "commands": {"kernel": 100}, "queues": []}
         ]
     }"#;

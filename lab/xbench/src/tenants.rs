@@ -10,6 +10,7 @@ use crate::replay;
 use crate::simulated::{GpuArgs, Measured};
 use crate::stats::mean;
 use crate::table::{Table, dash, number};
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -33,6 +34,9 @@ pub struct TenantsArgs {
     policy: PolicyWords,
     #[command(flatten)]
     gpu: GpuArgs,
+    /// What the kernels do with memory while they run
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
+    traffic: Traffic,
     /// Blocks, each with both modes; a figure is the mean of theirs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     blocks: u32,
@@ -65,6 +69,7 @@ struct Row {
 struct Figures {
     trace: String,
     policy: String,
+    traffic: Traffic,
     #[serde(flatten)]
     gpu: Measured,
     blocks: u32,
@@ -90,6 +95,7 @@ pub fn run(args: &TenantsArgs) -> Result<ExitCode> {
             programs: &programs,
             traces: Path::new(""),
             gpu: &args.gpu,
+            traffic: args.traffic,
             blocks: args.blocks,
             seconds: args.seconds,
             alone_seconds: args.seconds,
@@ -115,6 +121,7 @@ impl TenantsArgs {
         Figures {
             trace: experiment.traces[0].name.clone(),
             policy: self.policy.text.clone(),
+            traffic: self.traffic,
             gpu: experiment.gpu.clone(),
             blocks: self.blocks,
             seconds: self.seconds,
@@ -162,7 +169,8 @@ fn unequal(outcome: &Outcome) -> Option<f64> {
 
 impl Figures {
     fn table(&self) -> String {
-        let Self { trace, policy, gpu, rows, .. } = self;
+        let Self { trace, policy, gpu, rows, traffic, .. } = self;
+        let traffic = traffic.words();
         let header = [
             "programs",
             "native/s",
@@ -193,7 +201,7 @@ impl Figures {
             ]);
         }
         format!(
-            "{trace} back to back in every program, policy {policy}; {gpu}\n\n{table}\n\
+            "{trace} back to back in every program{traffic}; policy {policy}; {gpu}\n\n{table}\n\
              spread: the largest rate of a program over the smallest. ms: processor time for a second of device time, of the \
              library's own threads in all programs, and of xserver.\n"
         )

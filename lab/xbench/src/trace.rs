@@ -4,6 +4,7 @@
 
 use crate::WrongInput;
 use crate::hip::Dims;
+use crate::traffic::Class;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -25,6 +26,8 @@ pub enum Work {
     Kernel {
         /// The grid; local memory is limited to that of AMD's devices.
         dims: Dims,
+        /// Its use of memory, by its name and grid.
+        class: Class,
     },
     Memset {
         /// The length, at least 1.
@@ -99,6 +102,8 @@ struct File {
 #[derive(Debug, Deserialize)]
 struct Recorded {
     kind: String,
+    #[serde(default)]
+    name: String,
     grid: Option<[u32; 3]>,
     block: Option<[u32; 3]>,
     shared_bytes: Option<u32>,
@@ -119,7 +124,11 @@ impl Recorded {
             return wrong(format!("duration_us is {}", self.duration_us));
         }
         let work = match self.kind.as_str() {
-            "kernel" => Work::Kernel { dims: self.dims()? },
+            "kernel" => {
+                let dims = self.dims()?;
+                let groups = dims.grid.iter().map(|n| u64::from(*n)).fold(1, u64::saturating_mul);
+                Work::Kernel { dims, class: Class::of(&self.name, groups, self.duration_us) }
+            }
             "memset" => match self.bytes {
                 None => return wrong("a memset needs bytes".to_owned()),
                 Some(bytes @ 1..=MOST_MEMSET_BYTES) => Work::Memset { bytes },
@@ -170,7 +179,7 @@ mod tests {
         assert_eq!(
             trace.commands,
             [
-                Command { work: Work::Kernel { dims }, gap_us: 0.0, duration_us: 7.5 },
+                Command { work: Work::Kernel { dims, class: Class::Small }, gap_us: 0.0, duration_us: 7.5 },
                 Command { work: Work::Memset { bytes: 256 }, gap_us: 12.0, duration_us: 1.0 },
             ]
         );
@@ -219,6 +228,31 @@ mod tests {
     fn missing_file_is_named() {
         let error = Trace::load(Path::new("/no/such/trace.json")).unwrap_err().to_string();
         assert!(error.starts_with("cannot read the trace /no/such/trace.json: "), "{error}");
+    }
+
+    /// Kernels of each class in the example files: streaming, matrix, small.
+    #[test]
+    fn every_recorded_kernel_has_a_class() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces");
+        for (name, expected) in [
+            ("bert_bs8", [0, 85, 69]),
+            ("elementwise_bs1", [50, 0, 0]),
+            ("long_bs1", [0, 4, 0]),
+            ("matmul_bs1", [0, 16, 0]),
+            ("resnet18_bs1", [3, 5, 94]),
+            ("resnet50_bs1", [3, 6, 209]),
+            ("resnet50_bs256", [172, 54, 19]),
+            ("token_step_bs1", [64, 0, 32]),
+        ] {
+            let trace = Trace::load(&directory.join(format!("{name}.json"))).unwrap();
+            let count = |wanted: Class| {
+                let of = |command: &&Command| matches!(command.work, Work::Kernel { class, .. } if class == wanted);
+                trace.commands.iter().filter(of).count()
+            };
+            assert_eq!([Class::Streaming, Class::Matrix, Class::Small].map(count), expected, "{name}");
+            let memsets = trace.commands.iter().filter(|c| matches!(c.work, Work::Memset { .. })).count();
+            assert_eq!(expected.iter().sum::<usize>() + memsets, trace.commands.len(), "{name}");
+        }
     }
 
     #[test]

@@ -192,6 +192,7 @@ mod tests {
     use super::super::timeline::tests::{record as line, timeline};
     use super::*;
     use crate::files::{scratch, write};
+    use crate::traffic::Traffic;
 
     /// Returns a record of inferences: arrival, begin and end of each, microseconds after a start at 1 ms.
     fn record(pid: u32, times: &[[f64; 3]]) -> Record {
@@ -209,6 +210,8 @@ mod tests {
             seconds: 1.0,
             digest,
             library_s: None,
+            traffic: Traffic::None,
+            traffic_bytes: 0,
             requests,
         }
     }

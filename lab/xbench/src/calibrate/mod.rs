@@ -5,8 +5,11 @@
 //! which it runs: what it loses to another process on the same GPU makes it longer, and never shorter in work. So two
 //! processes with kernels that fill the GPU can together do no more than the time allows.
 //!
+//! With `--traffic` it measures kernels with memory traffic as well, and tells how much they moved.
+//!
 //! Measurements on the machine's own GPU call [`objection`] after each run, to find out whether somebody else uses it.
 
+mod traffic;
 mod worker;
 
 pub(crate) use worker::{card, objection};
@@ -15,6 +18,8 @@ use crate::card::Card;
 use crate::process::this_program;
 use crate::report::{Limit, Report};
 use crate::simulated::{CuModel, gpu_sim};
+use crate::table::value_name;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -27,6 +32,9 @@ pub struct CalibrateArgs {
     /// This machine's own GPU instead of a simulated one. Nobody else must use it meanwhile
     #[arg(long)]
     real: bool,
+    /// Measure kernels with this memory traffic as well; `recorded` are those of all classes
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
+    traffic: Traffic,
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
@@ -50,7 +58,7 @@ struct Calibration {
 /// There is no GPU, or a process fails.
 pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
     if let Some(work) = args.worker {
-        worker::run(work)?;
+        worker::run(work, args.traffic)?;
         return Ok(ExitCode::SUCCESS);
     }
     let this = this_program()?;
@@ -59,13 +67,17 @@ pub fn run(args: &CalibrateArgs) -> Result<ExitCode> {
         let stats = crate::files::scratch()?;
         let mut command =
             gpu_sim(&this, CuModel::Shared, 50, &crate::files::RunFiles(stats.path()).stats(), None);
-        command.args(["calibrate", "--real"]).args(args.json.then_some("--json"));
+        command.args(["calibrate", "--real", "--traffic", &value_name(args.traffic)]);
+        command.args(args.json.then_some("--json"));
         let status = command.status().context("cannot start gpu-sim")?;
         return Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let alone = worker::alone(&this, Work::Alone)?;
     let shares = worker::beside(&this)?;
-    let report = judge(&alone, shares);
+    let mut report = judge(&alone, shares);
+    if args.traffic != Traffic::None {
+        traffic::judge(&mut report, &worker::moved(&this, args.traffic)?);
+    }
     let calibration = Calibration { card: alone.card, met: report.is_met(), report };
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&calibration)?),

@@ -1,5 +1,6 @@
 //! The processes that measure kernels. Each prints its answer as one line of JSON.
 
+use super::traffic::{self, Moved};
 use crate::card::Card;
 use crate::clock::{now_ns, wait_until};
 use crate::hip::{Event, Stream};
@@ -8,6 +9,7 @@ use crate::process::{PATIENCE, Program, clear_environment, pass_gate, print_word
 use crate::report::Limit;
 use crate::stats::median;
 use crate::table::value_name;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
@@ -42,6 +44,8 @@ pub(super) enum Work {
     Check,
     /// Kernels at the same time as another process
     Beside,
+    /// Kernels with memory traffic, alone
+    Traffic,
 }
 
 /// The answer of a process alone.
@@ -70,11 +74,12 @@ struct Share {
     share: f64,
 }
 
-/// Is such a process.
-pub(super) fn run(work: Work) -> Result<()> {
+/// Is such a process; `traffic` is that of its kernels.
+pub(super) fn run(work: Work, traffic: Traffic) -> Result<()> {
     let opened = Opened::new("there is no GPU: the HIP runtime finds no device")?;
     let bench = Bench::new(&opened)?;
     match work {
+        Work::Traffic => answer(&traffic::measure(&opened, traffic)?),
         Work::Alone => answer(&Alone { card: Card::of(&opened.hip)?, lengths: bench.lengths(&LENGTHS_US)? }),
         Work::Check => answer(&Alone { card: Card::of(&opened.hip)?, lengths: bench.lengths(&[CHECK_US])? }),
         Work::Beside => {
@@ -113,6 +118,14 @@ pub(super) fn limit(asked_us: u64) -> Limit {
 /// Runs a process alone. `this` is this program.
 pub(super) fn alone(this: &Path, work: Work) -> Result<Alone> {
     let mut process = Program::start("calibrate", command(this, work))?;
+    read(process.line(PATIENCE)?, process)
+}
+
+/// Runs a process alone that measures kernels with traffic. `this` is this program.
+pub(super) fn moved(this: &Path, traffic: Traffic) -> Result<Moved> {
+    let mut command = command(this, Work::Traffic);
+    command.args(["--traffic", &value_name(traffic)]);
+    let mut process = Program::start("calibrate", command)?;
     read(process.line(PATIENCE)?, process)
 }
 

@@ -8,6 +8,7 @@ use super::{CorunArgs, High, measure};
 use crate::experiment::PolicyWords;
 use crate::files::{scratch, write};
 use crate::simulated::{CuModel, GpuArgs};
+use crate::traffic::Traffic;
 use anyhow::Result;
 use protocol::report::{Corun, CorunLevel, CorunMode};
 
@@ -32,6 +33,7 @@ pub(crate) fn short(short: bool, mechanism: Option<&str>) -> Result<Corun> {
         high: High { trace: high, rate: RATE },
         low,
         scale: 1.0,
+        traffic: Traffic::None,
         level: if mechanism.is_some() { vec![1, 3] } else { vec![1] },
         policy: "HPF".parse::<PolicyWords>()?,
         // A disturbed run is reported as such, and not repeated: a report has a time limit.

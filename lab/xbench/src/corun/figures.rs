@@ -9,6 +9,7 @@ use crate::report::Report;
 use crate::simulated::Measured;
 use crate::stats::{Samples, mean, median};
 use crate::table::Table;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -47,6 +48,8 @@ pub(crate) struct Setting {
     pub(crate) low: String,
     /// Factor on recorded times.
     pub(crate) scale: f64,
+    /// The memory traffic of both models' kernels.
+    pub(crate) traffic: Traffic,
     /// The policy of the server with its parameters.
     pub(crate) policy: String,
     /// Most commands in flight; `null` if the library chooses.
@@ -168,10 +171,11 @@ impl Figures {
     }
 
     pub(super) fn table(&self) -> String {
-        let Setting { high, low, scale, policy, .. } = &self.setting;
+        let Setting { high, low, scale, policy, traffic, .. } = &self.setting;
         let mut text = format!(
-            "{} a second beside {low} back to back, times x {scale}; {}, policy {policy}\n\n",
+            "{} a second beside {low} back to back, times x {scale}{}; {}, policy {policy}\n\n",
             high.replace('@', ", "),
+            traffic.words(),
             self.gpu,
         );
         let header =
@@ -269,6 +273,7 @@ pub(super) mod tests {
             high: "bert bs8@10".into(),
             low: "resnet50 bs256".into(),
             scale: 2.0,
+            traffic: Traffic::None,
             policy: "HPF".into(),
             threshold: None,
             batch: None,

@@ -21,6 +21,7 @@ use crate::files::{ensure_writable, write, write_json};
 use crate::replay;
 use crate::replay::schedule::Pattern;
 use crate::simulated::GpuArgs;
+use crate::traffic::Traffic;
 pub(crate) use digest::short;
 
 use agreement::Agreement;
@@ -59,6 +60,9 @@ pub struct CorunArgs {
     policy: PolicyWords,
     #[command(flatten)]
     gpu: GpuArgs,
+    /// What the kernels of both models do with memory while they run
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
+    traffic: Traffic,
     /// Mechanism that evicts the batch model's queues: auto, update-queue, debug-trap, or off
     #[arg(long, value_name = "NAME", default_value = "auto", value_parser = ["auto", "update-queue", "debug-trap", "off"])]
     mechanism: String,
@@ -136,6 +140,7 @@ impl CorunArgs {
             programs,
             traces: Path::new(""),
             gpu: &self.gpu,
+            traffic: self.traffic,
             blocks: self.blocks,
             seconds: self.seconds,
             alone_seconds: LOW_ALONE_SECONDS,
@@ -150,6 +155,7 @@ impl CorunArgs {
             high: format!("{}@{}", experiment.traces[HIGH].name, self.high.rate),
             low: experiment.traces[LOW].name.clone(),
             scale: self.scale,
+            traffic: self.traffic,
             policy: self.policy.text.clone(),
             threshold: self.threshold,
             batch: self.batch,

@@ -21,6 +21,7 @@ use crate::session::{self, Session};
 use crate::simulated::{Counts, DeviceStats, GpuArgs, Measured};
 use crate::stats::Samples;
 use crate::trace::Trace;
+use crate::traffic::Traffic;
 use anyhow::Result;
 use protocol::control::Preemption;
 use serde::Serialize;
@@ -282,6 +283,8 @@ pub(crate) struct Setup<'a> {
     /// The folder of the recorded models.
     pub(crate) traces: &'a Path,
     pub(crate) gpu: &'a GpuArgs,
+    /// The memory traffic of the kernels of all programs.
+    pub(crate) traffic: Traffic,
     pub(crate) blocks: u32,
     /// The time in which requests arrive.
     pub(crate) seconds: f64,
@@ -456,6 +459,7 @@ impl<'a> Experiment<'a> {
             name: program.name.clone(),
             trace: std::path::absolute(self.setup.traces.join(&program.trace))?,
             scale: program.scale,
+            traffic: self.setup.traffic,
             seed: self.setup.arrivals_seed(block as u64, index),
             load: program.load,
             prepare_us: program.prepare_us,
@@ -482,7 +486,18 @@ pub(crate) mod tests {
         };
         let requests = latencies_ms.iter().enumerate().map(request).collect();
         let (trace, digest) = ("t".into(), "0".into());
-        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds, digest, library_s: Some(0.1), requests }
+        Record {
+            pid: 1,
+            trace,
+            warm_up: 3,
+            start_ns: 0,
+            seconds,
+            digest,
+            traffic: Traffic::None,
+            traffic_bytes: 0,
+            library_s: Some(0.1),
+            requests,
+        }
     }
 
     #[test]

@@ -144,6 +144,7 @@ macro_rules! device {
             memory: properties.total_global_mem as u64,
             clock_mhz: properties.clock_rate.max(0).unsigned_abs() / 1000,
             memory_clock_mhz: properties.memory_clock_rate.max(0).unsigned_abs() / 1000,
+            memory_bus_bits: properties.memory_bus_width.max(0).unsigned_abs(),
         })
     }};
 }

@@ -15,6 +15,8 @@ pub struct Device {
     pub clock_mhz: u32,
     /// The highest clock of the memory in MHz; 0 where the runtime does not know it.
     pub memory_clock_mhz: u32,
+    /// The width of the memory's bus in bits; 0 where the runtime does not know it.
+    pub memory_bus_bits: u32,
 }
 
 impl Device {
@@ -24,6 +26,13 @@ impl Device {
             "" => self.arch.clone(),
             name => format!("{name} ({})", self.arch),
         }
+    }
+
+    /// Returns the highest bandwidth of the device memory in bytes per microsecond: two transfers in each cycle of its
+    /// clock, over the whole bus. `None` where the runtime does not know the clock or the bus.
+    pub fn memory_bytes_per_us(&self) -> Option<u64> {
+        let bytes = u64::from(self.memory_clock_mhz) * 2 * u64::from(self.memory_bus_bits) / 8;
+        Some(bytes).filter(|bytes| *bytes > 0)
     }
 }
 

@@ -121,7 +121,22 @@ impl Hip {
     /// # Panics
     /// If that reaches past the buffer's end.
     pub fn copy_from_device(&self, bytes: &mut [u8], buffer: &DeviceBuffer) -> Result<()> {
-        let (source, target, size) = (buffer.first(bytes.len()), bytes.as_mut_ptr().cast(), bytes.len());
+        self.copy_part_from_device(bytes, buffer, 0)
+    }
+
+    /// Copies from `offset` bytes behind the begin of `buffer` into `bytes`, after all earlier work of the default stream.
+    ///
+    /// # Panics
+    /// If that reaches past the buffer's end.
+    pub fn copy_part_from_device(
+        &self,
+        bytes: &mut [u8],
+        buffer: &DeviceBuffer,
+        offset: usize,
+    ) -> Result<()> {
+        let size = bytes.len();
+        let source = buffer.first(offset + size).wrapping_byte_add(offset);
+        let target = bytes.as_mut_ptr().cast();
         // SAFETY: `source` starts `size` bytes of a live allocation (checked by `first`), the target is a live
         // slice of that length borrowed mutably, and hipMemcpy returns when it has been written.
         unsafe { call!(self.api, hipMemcpy(target, source, size, hipMemcpyDeviceToHost)) }

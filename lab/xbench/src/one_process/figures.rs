@@ -6,6 +6,7 @@ use crate::simulated::Measured;
 use crate::stats::{Samples, mean, median};
 use crate::table::Table;
 use crate::trace::Trace;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -31,6 +32,7 @@ pub(super) struct Figures {
     high: String,
     low: String,
     policy: &'static str,
+    traffic: Traffic,
     #[serde(flatten)]
     gpu: Measured,
     blocks: u32,
@@ -76,6 +78,7 @@ impl Figures {
             high: format!("{}@{}", traces[HIGH].name, args.high.rate),
             low: traces[LOW].name.clone(),
             policy: args.policy.name(),
+            traffic: args.traffic,
             gpu,
             blocks: args.blocks,
             seconds: args.seconds,
@@ -92,9 +95,10 @@ impl Figures {
     }
 
     pub(super) fn table(&self) -> String {
-        let Self { high, low, policy, gpu, .. } = self;
+        let Self { high, low, policy, gpu, traffic, .. } = self;
+        let traffic = traffic.words();
         let mut text = format!(
-            "{} a second and {low} back to back in one process, policy {policy}; {gpu}\n\n",
+            "{} a second and {low} back to back in one process{traffic}; policy {policy}; {gpu}\n\n",
             high.replace('@', ", ")
         );
         let mut table = Table::new(1, ["milliseconds", "p50", "p99", "requests", "low/s", "suspensions"]);

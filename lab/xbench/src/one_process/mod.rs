@@ -20,6 +20,7 @@ use crate::replay::digest::{Digest, mixes_of};
 use crate::replay::{self, Record};
 use crate::simulated::{DeviceStats, GpuArgs, Measured, gpu_sim};
 use crate::trace::Trace;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use figures::Figures;
@@ -51,6 +52,9 @@ pub struct OneProcessArgs {
     policy: PolicyKind,
     #[command(flatten)]
     gpu: GpuArgs,
+    /// What the kernels do with memory while they run
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
+    traffic: Traffic,
     /// Blocks, each with all modes; a figure is the median of theirs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     blocks: u32,
@@ -130,7 +134,8 @@ pub fn run(args: &OneProcessArgs) -> Result<ExitCode> {
             })
         });
         let seed = args.seed + block as u64;
-        let part = Part { models: models.into_iter().flatten().collect(), seconds: args.seconds, seed };
+        let models = models.into_iter().flatten().collect();
+        let part = Part { models, seconds: args.seconds, seed, traffic: args.traffic };
         let outcome = measure(&this, args, mode, &part, &loaded).context(name.clone())?;
         eprintln!("xbench: {name}: {}", figures::summary(&outcome));
         anyhow::Ok(outcome)

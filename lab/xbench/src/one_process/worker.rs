@@ -11,6 +11,7 @@ use crate::replay::player::Player;
 use crate::replay::schedule::{Pattern, moments};
 use crate::replay::{Record, WARM_UP, serve};
 use crate::trace::Trace;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ pub(super) struct Part {
     pub(super) seconds: f64,
     /// The seed of the arrivals.
     pub(super) seed: u64,
+    /// The memory traffic of both models' kernels.
+    pub(super) traffic: Traffic,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -111,7 +114,7 @@ pub fn run(args: &PartArgs) -> Result<()> {
 
 /// Runs one model on this thread.
 fn replay(model: &Model, shared: &Shared<'_>) -> Result<Record> {
-    let prepared = prepare(model);
+    let prepared = prepare(model, shared.part.traffic);
     // Also after an error, because the other model waits.
     let last = shared.warm.wait().is_leader();
     if last {
@@ -139,16 +142,18 @@ fn replay(model: &Model, shared: &Shared<'_>) -> Result<Record> {
         start_ns: start,
         seconds: shared.part.seconds,
         digest: player.check()?.text(),
+        traffic: shared.part.traffic,
+        traffic_bytes: player.check_traffic()?,
         library_s: library.map(|time| time.as_secs_f64()),
         requests,
     })
 }
 
 /// Loads a model, gives its queue the priority, and runs it until it is warm.
-fn prepare(model: &Model) -> Result<Player> {
+fn prepare(model: &Model, traffic: Traffic) -> Result<Player> {
     let hip = Hip::load()?;
     let trace = Trace::load(&model.trace)?;
-    let mut player = Player::new(&hip, &trace, 1.0, false, Launches::new(false))?;
+    let mut player = Player::new(&hip, &trace, 1.0, traffic, false, Launches::new(false))?;
     if let Some(library) = Library::find() {
         library.queue(player.stream())?.set_priority(model.priority)?;
     }
@@ -165,7 +170,7 @@ fn requests(
     player: &mut Player,
     start: u64,
 ) -> Result<Vec<crate::replay::Request>> {
-    let Part { models, seconds, seed } = shared.part;
+    let Part { models, seconds, seed, .. } = shared.part;
     let mut requests = Vec::new();
     if let Some(rate) = model.rate {
         for arrival in moments(Pattern::Poisson, rate, *seconds, *seed) {
@@ -192,7 +197,12 @@ mod tests {
     fn part_survives_the_file() {
         let trace = PathBuf::from("t.json");
         let model = |name: &str, rate| Model { name: name.into(), trace: trace.clone(), rate, priority: 3 };
-        let part = Part { models: vec![model("high", Some(2.0)), model("low", None)], seconds: 2.0, seed: 9 };
+        let part = Part {
+            models: vec![model("high", Some(2.0)), model("low", None)],
+            seconds: 2.0,
+            seed: 9,
+            traffic: Traffic::Recorded,
+        };
         let read: Part = serde_json::from_str(&serde_json::to_string(&part).unwrap()).unwrap();
         assert_eq!((read.models.len(), read.models[0].rate, read.seed), (2, Some(2.0), 9));
         assert_eq!(read.models[1].name, "low");
@@ -202,7 +212,12 @@ mod tests {
     fn model_that_cannot_be_loaded_is_an_error_for_both() {
         let missing =
             |name: &str| Model { name: name.into(), trace: "/no/such/trace".into(), rate: None, priority: 0 };
-        let part = Part { models: vec![missing("high"), missing("low")], seconds: 0.1, seed: 1 };
+        let part = Part {
+            models: vec![missing("high"), missing("low")],
+            seconds: 0.1,
+            seed: 1,
+            traffic: Traffic::None,
+        };
         let shared = Shared {
             part: &part,
             warm: Barrier::new(2),

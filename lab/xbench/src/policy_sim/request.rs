@@ -150,7 +150,7 @@ fn recorded(trace: &Trace, kind: &RequestKind, slots: u32, width: u32) -> Rc<[St
         duration: nanos(command.duration_us * kind.scale),
         width: match (slots, command.work) {
             (0, _) | (_, Work::Memset { .. }) => width,
-            (slots, Work::Kernel { dims }) => width_of(&dims, slots),
+            (slots, Work::Kernel { dims, .. }) => width_of(&dims, slots),
         },
     };
     trace.commands.iter().map(step).collect()

@@ -1,7 +1,8 @@
 //! `xbench replay`: runs a recorded model as load and measures its inferences.
 //!
 //! A file of `examples/traces` holds the commands of one inference. Kernels become `busy` kernels of the
-//! recorded grid, block, local memory and duration, memsets stay memsets, and after every eighth command a
+//! recorded grid, block, local memory and duration, with `--traffic` also of the memory traffic of the recorded kernel's
+//! class. Memsets stay memsets, and after every eighth command a
 //! `mix` kernel adds to a digest that is checked after each inference. An inference ends with a
 //! synchronization of its stream. With `--rate` requests arrive at given times (by default as a Poisson
 //! process), one thread serves them in order, and a latency counts from the arrival; without it one inference
@@ -21,6 +22,7 @@ use crate::process::{self, print_word};
 use crate::processor_time::library_cpu;
 use crate::stats::Samples;
 use crate::trace::Trace;
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use launches::Launches;
@@ -77,6 +79,9 @@ pub struct ReplayArgs {
     /// The stream to work on; PyTorch works on the null stream
     #[arg(long, value_enum, default_value_t = StreamKind::Null)]
     stream: StreamKind,
+    /// What the kernels do with memory while they run
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
+    traffic: Traffic,
     /// Write every inference's times as JSON
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -150,6 +155,10 @@ pub(crate) struct Record {
     /// Seconds of processor time of the library's own threads from the start to the end of the last inference; `None` where
     /// the kernel does not count it.
     pub library_s: Option<f64>,
+    /// The memory traffic of its kernels.
+    pub traffic: Traffic,
+    /// The bytes that its kernels read and wrote in all inferences, which the process has checked.
+    pub traffic_bytes: u64,
     pub requests: Vec<Request>,
 }
 
@@ -186,7 +195,8 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     let trace = Trace::load(&args.trace)?;
     let hip = Hip::load()?;
     let launches = Launches::new(args.launches.is_some());
-    let mut player = Player::new(&hip, &trace, args.scale, args.stream == StreamKind::Null, launches)?;
+    let mut player =
+        Player::new(&hip, &trace, args.scale, args.traffic, args.stream == StreamKind::Null, launches)?;
     for _ in 0..WARM_UP {
         player.infer()?;
         player.check()?;
@@ -227,6 +237,8 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         seconds: args.seconds,
         digest: player.check()?.text(),
         library_s: library.map(|time| time.as_secs_f64()),
+        traffic: args.traffic,
+        traffic_bytes: player.check_traffic()?,
         requests,
     };
     if let Some(path) = &args.launches {
@@ -283,9 +295,16 @@ fn table(record: &Record, open: bool, think_us: u32) -> Result<String> {
         (false, 0) => "inferences, back to back".to_owned(),
         (false, us) => format!("inferences, each {us} µs after the last"),
     };
+    let traffic = match record.traffic_bytes {
+        0 => String::new(),
+        bytes => format!(
+            "memory traffic: {:.3} GB an inference, all of it counted\n",
+            bytes as f64 / 1e9 / record.inferences() as f64
+        ),
+    };
     Ok(format!(
         "{}: {} {what}; {:.2} a second\nmilliseconds: min {min:.2}, p50 {p50:.2}, p90 {p90:.2}, p99 {p99:.2}, max {max:.2}\n\
-         digest {} after {} inferences, which is correct\n",
+         digest {} after {} inferences, which is correct\n{traffic}",
         record.trace,
         latencies.len(),
         record.per_second(open),
@@ -302,7 +321,19 @@ mod tests {
         let request = |ms: &f64| Request { arrived_us: 1000.0, began_us: 1500.0, ended_us: ms * 1e3 };
         let requests = ended_ms.iter().map(request).collect();
         let (trace, digest) = ("t".into(), "0".into());
-        Record { pid: 1, trace, warm_up: 3, start_ns: 0, seconds: 2.0, digest, library_s: None, requests }
+        let (traffic, traffic_bytes) = (Traffic::None, 0);
+        Record {
+            pid: 1,
+            trace,
+            warm_up: 3,
+            start_ns: 0,
+            seconds: 2.0,
+            digest,
+            traffic,
+            traffic_bytes,
+            library_s: None,
+            requests,
+        }
     }
 
     #[test]

@@ -13,11 +13,13 @@ use crate::clock::{now_ns, wait_until};
 use crate::hip::{DeviceBuffer, Hip, HostBuffer, Stream};
 use crate::kernels::{BusyShape, Kernels};
 use crate::trace::{GAP_FACTOR, Trace, Work};
+use crate::traffic::{Moving, Traffic, TrafficMemory};
 use anyhow::{Context, Result, ensure};
 
 #[derive(Debug, Clone, Copy)]
 enum Call {
     Busy { duration_ns: u64, shape: BusyShape },
+    Traffic(Moving),
     Memset { bytes: usize },
 }
 
@@ -31,10 +33,12 @@ struct Step {
 /// A trace that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Player {
+    hip: Hip,
     kernels: Kernels,
     stream: Stream,
     steps: Vec<Step>,
     scratch: Option<DeviceBuffer>,
+    traffic: Option<TrafficMemory>,
     /// The digest, in host memory that the device reaches, so that reading it is no command.
     memory: HostBuffer,
     expected: Digest,
@@ -43,11 +47,13 @@ pub(crate) struct Player {
 }
 
 impl Player {
-    /// Loads kernels and memory on the first device; `scale` multiplies kernel times and gaps.
+    /// Loads kernels and memory on the first device; `scale` multiplies kernel times and gaps, and `traffic` says what
+    /// the kernels do with memory meanwhile.
     pub(crate) fn new(
         hip: &Hip,
         trace: &Trace,
         scale: f64,
+        traffic: Traffic,
         null_stream: bool,
         launches: Launches,
     ) -> Result<Self> {
@@ -59,10 +65,11 @@ impl Player {
         let device = hip.device(0)?;
         let mut steps = Vec::with_capacity(trace.commands.len());
         for command in &trace.commands {
+            let duration_ns = (command.duration_us * scale * 1e3).round() as u64;
             let call = match command.work {
-                Work::Kernel { dims } => Call::Busy {
-                    duration_ns: (command.duration_us * scale * 1e3).round() as u64,
-                    shape: kernels.busy_shape(&device, dims)?,
+                Work::Kernel { dims, class } => match traffic.of(class) {
+                    Some(class) => Call::Traffic(Moving::new(&kernels, &device, class, dims, duration_ns)?),
+                    None => Call::Busy { duration_ns, shape: kernels.busy_shape(&device, dims)? },
                 },
                 Work::Memset { bytes } => Call::Memset { bytes },
             };
@@ -73,9 +80,14 @@ impl Player {
             bytes => Some(hip.malloc(bytes)?),
         };
         let stream = if null_stream { hip.null_stream() } else { hip.stream()? };
+        let traffic = match traffic {
+            Traffic::None => None,
+            some => Some(TrafficMemory::new(hip, &stream, some.classes())?),
+        };
         let memory = hip.host_malloc(WORDS * size_of::<u64>())?;
         let expected = Digest::default();
-        Ok(Self { kernels, stream, steps, scratch, memory, expected, requests: 0, launches })
+        let hip = *hip;
+        Ok(Self { hip, kernels, stream, steps, scratch, traffic, memory, expected, requests: 0, launches })
     }
 
     /// Runs one inference, ended by a synchronization of the stream.
@@ -88,6 +100,10 @@ impl Player {
             let before = now_ns();
             match step.call {
                 Call::Busy { duration_ns, shape } => self.kernels.busy(&self.stream, duration_ns, shape)?,
+                Call::Traffic(moving) => {
+                    let traffic = self.traffic.as_mut().context("traffic without memory")?;
+                    traffic.launch(&self.kernels, &self.stream, &moving)?;
+                }
                 Call::Memset { bytes } => {
                     let scratch = self.scratch.as_ref().context("a memset without memory")?;
                     self.stream.memset(scratch, 0, bytes)?;
@@ -128,5 +144,12 @@ impl Player {
             self.requests
         );
         Ok(&self.expected)
+    }
+    /// Checks that the memory traffic of all inferences took place, and returns its bytes; 0 without traffic. It copies
+    /// from the device, so it is for the end of a run.
+    pub(crate) fn check_traffic(&self) -> Result<u64> {
+        let Some(traffic) = &self.traffic else { return Ok(0) };
+        traffic.check(&self.hip)?;
+        Ok(traffic.bytes())
     }
 }

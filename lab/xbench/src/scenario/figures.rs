@@ -9,6 +9,7 @@ use crate::replay::Record;
 use crate::simulated::Measured;
 use crate::stats::{Samples, mean, median};
 use crate::table::{Table, dash, verdict};
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -86,6 +87,8 @@ pub(crate) struct Figures {
     pub(crate) gpu: Measured,
     /// The requested preemption level.
     pub(crate) level: u8,
+    /// The memory traffic of all programs' kernels.
+    pub(crate) traffic: Traffic,
     /// Seconds in which requests arrived, each block.
     pub(crate) seconds: f64,
     pub(crate) modes: Vec<ModeFigures>,
@@ -122,6 +125,7 @@ impl Figures {
             about: scenario.about.clone(),
             gpu,
             level,
+            traffic: Traffic::None,
             seconds,
             modes,
             agreement: None,
@@ -130,7 +134,14 @@ impl Figures {
     }
 
     pub(super) fn table(&self) -> String {
-        let mut text = format!("{}: {}; {}, level {}\n\n", self.scenario, self.about, self.gpu, self.level);
+        let mut text = format!(
+            "{}: {}{}; {}, level {}\n\n",
+            self.scenario,
+            self.about,
+            self.traffic.words(),
+            self.gpu,
+            self.level
+        );
         let header = [
             "milliseconds",
             "program",

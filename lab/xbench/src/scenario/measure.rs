@@ -5,6 +5,7 @@ use super::figures::Figures;
 use crate::experiment::{Experiment, Mode, PolicyWords, Setup};
 use crate::replay;
 use crate::simulated::GpuArgs;
+use crate::traffic::Traffic;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -19,6 +20,9 @@ const SEED_STEP: u64 = 1000;
 pub(super) struct Common {
     #[command(flatten)]
     gpu: GpuArgs,
+    /// What the kernels of all programs do with memory while they run
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
+    pub(super) traffic: Traffic,
     /// Blocks, each with all modes; a figure is the median of theirs
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100), allow_negative_numbers = true)]
     blocks: u32,
@@ -41,6 +45,7 @@ impl Common {
             programs: &scenario.programs,
             traces: &self.traces,
             gpu: &self.gpu,
+            traffic: self.traffic,
             blocks: self.blocks,
             seconds: self.seconds.unwrap_or(scenario.seconds),
             alone_seconds: ALONE_SECONDS,
@@ -70,6 +75,7 @@ pub(super) fn measure(
     let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();
     let mut figures =
         Figures::new(scenario, experiment.gpu.clone(), experiment.setup.seconds, level, device_us, &results)?;
+    figures.traffic = experiment.setup.traffic;
     figures.account = experiment.accounts(&results);
     Ok(figures)
 }

@@ -13,6 +13,7 @@ use crate::experiment::Program;
 use crate::files::{ensure_writable, write_json};
 use crate::replay::schedule::Pattern;
 use crate::table::{Table, dash};
+use crate::traffic::Traffic;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
@@ -50,6 +51,8 @@ struct Curve {
     /// `simulated GPU`, or the name of the machine's own.
     device: String,
     level: u8,
+    /// The memory traffic of both programs' kernels.
+    traffic: Traffic,
     points: Vec<Point>,
     checks: Vec<Judged>,
 }
@@ -80,7 +83,7 @@ pub fn run(args: &PrepreemptArgs) -> Result<ExitCode> {
     }
     let checks = checks(&points).context("a mode is missing")?;
     let device = points.first().map(|point| point.figures.gpu.device().to_owned()).unwrap_or_default();
-    let curve = Curve { device, level: args.level, points, checks };
+    let curve = Curve { device, level: args.level, traffic: args.common.traffic, points, checks };
     print!("{}", curve.table());
     if let Some(path) = &args.json {
         write_json(path, &curve)?;
@@ -148,8 +151,11 @@ impl Curve {
             table.push([point.prepare_us.to_string(), cell(HPF), cell(LEARNT), cell(HINTED)]);
         }
         let mut text = format!(
-            "{} requests a second beside a batch program; {}, level {}; p99 over alone (batch a second)\n\n{table}\n",
-            RATE, self.device, self.level
+            "{} requests a second beside a batch program{}; {}, level {}; p99 over alone (batch a second)\n\n{table}\n",
+            RATE,
+            self.traffic.words(),
+            self.device,
+            self.level
         );
         for check in &self.checks {
             let _ = writeln!(text, "{check}");

@@ -264,13 +264,27 @@ mod tests {
     use super::*;
     use crate::simulated::tests::gpu;
     use crate::simulated::{GpuArgs, Measured};
+    use crate::traffic::Traffic;
     use std::path::Path;
 
     fn setup(gpu: &GpuArgs) -> Setup<'_> {
         let (programs, traces, seconds) = (&[][..], Path::new(""), 10.0);
         let (alone_seconds, seed_step) = (10.0, 1000);
         let (blocks, seed, account) = (1, 1, false);
-        Setup { name: "x", programs, traces, gpu, blocks, seconds, alone_seconds, seed, seed_step, account }
+        let traffic = Traffic::None;
+        Setup {
+            name: "x",
+            programs,
+            traces,
+            gpu,
+            traffic,
+            blocks,
+            seconds,
+            alone_seconds,
+            seed,
+            seed_step,
+            account,
+        }
     }
 
     #[test]
@@ -322,6 +336,7 @@ mod tests {
             about: String::new(),
             gpu: Measured::new(&gpu(), None),
             level: 1,
+            traffic: Traffic::None,
             seconds: 10.0,
             modes,
             agreement: None,

@@ -86,7 +86,7 @@ fn start(this: &Path, session: &Session, program: &Program, files: RunFiles<'_>)
     let mut command = Command::new(this);
     command.arg("replay").arg(&program.trace).arg("--gate").arg("--record").arg(files.record(name));
     command.args(["--seconds", &session.seconds.to_string(), "--scale", &program.scale.to_string()]);
-    command.args(["--seed", &program.seed.to_string()]);
+    command.args(["--seed", &program.seed.to_string(), "--traffic", &value_name(program.traffic)]);
     if let Some((rate, pattern)) = program.load {
         command.args(["--rate", &rate.to_string(), "--arrivals", &value_name(pattern)]);
         command.args(["--prepare-us", &program.prepare_us.to_string()]);

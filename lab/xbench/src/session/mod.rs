@@ -21,6 +21,7 @@ use crate::replay::digest::{Digest, mixes_of};
 use crate::replay::schedule::Pattern;
 use crate::server::preemption;
 use crate::simulated::{DeviceStats, GpuArgs, gpu_sim};
+use crate::traffic::Traffic;
 use anyhow::{Context, Result, bail, ensure};
 use protocol::control::{List, PolicyInForce, Preemption};
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,8 @@ pub(crate) struct Program {
     pub(crate) trace: PathBuf,
     /// Multiplies its recorded times.
     pub(crate) scale: f64,
+    /// The memory traffic of its kernels.
+    pub(crate) traffic: Traffic,
     /// The seed of its arrivals.
     pub(crate) seed: u64,
     /// Requests a second and how they arrive; without a load one inference follows the other.
@@ -250,6 +253,8 @@ mod tests {
                 seconds: 1.0,
                 digest,
                 library_s: None,
+                traffic: Traffic::None,
+                traffic_bytes: 0,
                 requests,
             };
             write_json(&done.files().record("high"), &record).unwrap();

@@ -17,6 +17,7 @@ fn measured() -> Measured {
             memory: 1 << 36,
             clock_mhz: 1700,
             memory_clock_mhz: 1600,
+            memory_bus_bits: 4096,
         },
         runtime_version: 50_221_153,
         supervisor: 7,
