@@ -138,8 +138,8 @@ fn a_session_serves_every_request_while_the_batch_model_runs() {
     let folder = tempfile::tempdir().unwrap();
     let part = |name: &str, load: Value| {
         json!({
-            "name": name, "trace": model(), "scale": 1, "seed": 3, "urgent": !load.is_null(), "load": load, "prepare_us": 0,
-            "think_us": 0, "hint": false, "level": 1, "variables": [],
+            "name": name, "trace": model(), "scale": 1, "traffic": "none", "seed": 3, "urgent": !load.is_null(),
+            "load": load, "prepare_us": 0, "think_us": 0, "hint": false, "level": 1, "variables": [],
         })
     };
     let parts = [part("high", json!([50, "poisson"])), part("low", Value::Null)];
