@@ -59,12 +59,20 @@ fn correct_all() {
 }
 
 fn objects() -> Vec<Object> {
-    let mut found = Vec::with_capacity(64);
-    elf::for_each_object(|info, headers| {
-        found.extend(Object::of(info.dlpi_phdr.cast()).filter(|_| !headers.is_empty()));
+    let mut count = 0;
+    elf::for_each_object(|_, _| {
+        count += 1;
         false
     });
-    found
+    // With room for some that another thread loads meanwhile. Those beyond are seen the next time.
+    let mut places: Vec<*const c_void> = Vec::with_capacity(count + 16);
+    elf::for_each_object(|info, headers| {
+        if !headers.is_empty() && places.len() < places.capacity() {
+            places.push(info.dlpi_phdr.cast());
+        }
+        false
+    });
+    places.into_iter().filter_map(Object::of).collect()
 }
 
 /// Corrects the references of one object that lead to the wrong runtime or past this library. The main
@@ -199,6 +207,44 @@ pub(crate) fn another_runtime(copy: &Object) {
 mod tests {
     use super::*;
     use std::ptr;
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    /// Libraries of libc that nothing here uses.
+    const UNUSED: [&CStr; 3] = [c"libBrokenLocale.so.1", c"libanl.so.1", c"libthread_db.so.1"];
+
+    /// The dynamic linker has two locks, and `dlopen` takes both.
+    #[test]
+    fn objects_are_found_while_another_thread_loads_and_unloads_one() {
+        // SAFETY: the initialisers of these libraries touch nothing of this process.
+        let load = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
+        // SAFETY: each handle is closed once.
+        let unload = |handle| unsafe { libc::dlclose(handle) };
+        let exists = |name: &&CStr| {
+            let handle = load(name);
+            !handle.is_null() && unload(handle) == 0
+        };
+        let name = UNUSED.into_iter().find(exists).expect("libc has one of these libraries");
+        let (done, end) = channel();
+        let loader = done.clone();
+        std::thread::spawn(move || {
+            for _ in 0..5000 {
+                unload(load(name));
+            }
+            let _ = loader.send(());
+        });
+        std::thread::spawn(move || {
+            for _ in 0..5000 {
+                assert!(!objects().is_empty());
+                assert!(runtime::first_loaded().is_none_or(|first| runtime::is_one(&first)));
+                elf::find_after_us_if(c"malloc", &|found| Object::of(found.as_ptr()).is_none());
+            }
+            let _ = done.send(());
+        });
+        for _ in 0..2 {
+            end.recv_timeout(Duration::from_secs(120)).expect("the threads wait for each other");
+        }
+    }
 
     /// Returns all references of an object by name, with their targets.
     fn references(object: &Object) -> Vec<(String, usize)> {

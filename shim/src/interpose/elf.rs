@@ -51,24 +51,40 @@ pub(crate) fn find_after_us_if(
     name: &CStr,
     accepts: &dyn Fn(NonNull<c_void>) -> bool,
 ) -> Option<NonNull<c_void>> {
+    // Asked behind the iteration, because `accepts` may call the dynamic linker.
+    (0..).map_while(|skipped| definition_after_us(name, skipped)).find(|&found| accepts(found))
+}
+
+/// Finds a definition of `name` in the objects after this library, behind so many others.
+fn definition_after_us(name: &CStr, mut skipped: usize) -> Option<NonNull<c_void>> {
     let (mut past_us, mut found) = (false, None);
     for_each_object(|info, headers| {
         if !past_us {
             past_us = contains(info.dlpi_addr, headers, find_after_us as *const () as u64);
             return false;
         }
-        found = definition_in(info.dlpi_addr, headers, name).filter(|&found| accepts(found));
+        found = definition_in(info.dlpi_addr, headers, name);
+        if found.is_some() && skipped != 0 {
+            (found, skipped) = (None, skipped - 1);
+        }
         found.is_some()
     });
     found
 }
 
 fn definition_in(bias: u64, headers: &[Elf64_Phdr], name: &CStr) -> Option<NonNull<c_void>> {
-    let dynamic = dynamic_section(bias, headers)?;
-    Definitions::at(bias, dynamic)?.find(name)
+    definitions_in(bias, headers)?.find(name)
+}
+
+pub(crate) fn definitions_in(bias: u64, headers: &[Elf64_Phdr]) -> Option<Definitions> {
+    Definitions::at(bias, dynamic_section(bias, headers)?)
 }
 
 /// Calls `visit` with the description and the program headers of each loaded object, until it returns true.
+///
+/// The dynamic linker holds a lock meanwhile that `dlopen` takes behind another one. `visit` must not call a function that
+/// takes that other one, such as `dladdr`, `dlsym` or `dlopen`: a thread inside `dlopen` and this one would wait for each
+/// other.
 pub(crate) fn for_each_object<F: FnMut(&dl_phdr_info, &[Elf64_Phdr]) -> bool>(mut visit: F) {
     unsafe extern "C" fn call<F: FnMut(&dl_phdr_info, &[Elf64_Phdr]) -> bool>(
         info: *mut dl_phdr_info,
@@ -92,7 +108,7 @@ pub(crate) fn for_each_object<F: FnMut(&dl_phdr_info, &[Elf64_Phdr]) -> bool>(mu
 }
 
 /// Returns true if one of the object's segments contains the address.
-fn contains(bias: u64, headers: &[Elf64_Phdr], address: u64) -> bool {
+pub(crate) fn contains(bias: u64, headers: &[Elf64_Phdr], address: u64) -> bool {
     headers.iter().filter(|header| header.p_type == libc::PT_LOAD).any(|header| {
         let start = bias.wrapping_add(header.p_vaddr);
         (start..start.wrapping_add(header.p_memsz)).contains(&address)

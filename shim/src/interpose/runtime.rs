@@ -96,12 +96,12 @@ fn interposer(name: &CStr) -> Option<NonNull<c_void>> {
 /// Returns true if an object is a HIP runtime: by its name, or because it defines a function that only a
 /// runtime has a reason to define, and versions of its functions, which an interposer does not have.
 pub(crate) fn is_one(object: &Object) -> bool {
-    let has_marks = || {
-        elf::Definitions::of(object.map).is_some_and(|definitions| {
-            definitions.find(c"hipRuntimeGetVersion").is_some() && definitions.has_version("hip_")
-        })
-    };
+    let has_marks = || elf::Definitions::of(object.map).is_some_and(has_marks);
     (object.is_named(&[RUNTIME]) || has_marks()) && Object::ours().is_none_or(|ours| !ours.is(object))
+}
+
+fn has_marks(definitions: elf::Definitions) -> bool {
+    definitions.find(c"hipRuntimeGetVersion").is_some() && definitions.has_version("hip_")
 }
 
 /// Returns the definition of a function in the object with this handle, which is also the dynamic linker's
@@ -185,7 +185,7 @@ pub(crate) fn contains(address: *const c_void) -> bool {
         return object.map == handle;
     }
     environment::with("XSCHED_HIP_LIB", |path| file_name(object.path()) == file_name(path))
-        .unwrap_or_else(|| first_loaded().is_some_and(|first| first.is(&object)))
+        .unwrap_or_else(|| is_one(&object) && first_loaded().is_some_and(|first| first.is(&object)))
 }
 
 fn file_name(path: &OsStr) -> &[u8] {
@@ -259,16 +259,28 @@ fn open(path: &OsStr, flags: c_int) -> Result<NonNull<c_void>, String> {
 
 /// Returns the runtime that the process loaded first. One whose file name is a runtime's, renamed or not,
 /// comes before others.
-fn first_loaded() -> Option<Object> {
+pub(crate) fn first_loaded() -> Option<Object> {
     let (mut named, mut other) = (None, None);
-    elf::for_each_object(|info, _| {
-        let Some(object) = Object::of(info.dlpi_phdr.cast()).filter(is_one) else { return false };
-        if object.is_named(&[RENAMED]) {
-            named = Some(object);
+    let ours = first_loaded as *const () as u64;
+    elf::for_each_object(|info, headers| {
+        let has_marks = || elf::definitions_in(info.dlpi_addr, headers).is_some_and(has_marks);
+        let path = match info.dlpi_name.is_null() {
+            true => &[],
+            // SAFETY: the name is a C string that is valid during the visit.
+            false => unsafe { CStr::from_ptr(info.dlpi_name) }.to_bytes(),
+        };
+        let name = file_name(OsStr::from_bytes(path));
+        let is_one = name.starts_with(RUNTIME.as_bytes()) || has_marks();
+        if !is_one || elf::contains(info.dlpi_addr, headers, ours) {
+            return false;
+        }
+        let place = info.dlpi_phdr.cast();
+        if name.starts_with(RENAMED.as_bytes()) {
+            named = Some(place);
         } else {
-            other.get_or_insert(object);
+            other.get_or_insert(place);
         }
         named.is_some()
     });
-    named.or(other)
+    Object::of(named.or(other)?)
 }
