@@ -15,11 +15,13 @@
 //! device (see [`uses_device`]); then it starts like any process, in the same page. exec starts from nothing.
 //!
 //! Only the thread that entered STARTING leaves it. Others forward meanwhile: waiting could hang a program
-//! whose threads wait for each other inside a constructor, where the dynamic linker's lock is held.
+//! whose threads wait for each other inside a constructor, where the dynamic linker's lock is held. A function of the C
+//! interface has nothing to forward to, so it waits, but not for long ([`await_start`]).
 
 use interception::Class;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 const FRESH: u8 = 0;
 const STARTING: u8 = 1;
@@ -76,6 +78,16 @@ pub(crate) fn begin_start(class: Class) -> bool {
     // If the page is not new, the process inherited it, or another thread is about to start.
     let new = provide_page();
     (new || uses_device(class)) && change(FRESH, STARTING)
+}
+
+/// Waits while another thread is in STARTING, at most for `limit`.
+#[cold]
+pub(crate) fn await_start(limit: Duration) {
+    let begin = Instant::now();
+    // No event: the thread that starts may be inside a constructor, and the word lies in a page that a fork wipes.
+    while word().load(Ordering::Acquire) == STARTING && begin.elapsed() < limit {
+        std::thread::yield_now();
+    }
 }
 
 /// Leaves STARTING: the library is in force, or disabled.

@@ -21,6 +21,8 @@ static QUEUES_WANTED: AtomicBool = AtomicBool::new(false);
 /// True once the environment does not count any more.
 static SETTLED: AtomicBool = AtomicBool::new(false);
 
+/// The longest time that a function of the C interface waits for the start by another thread.
+const START: Duration = Duration::from_secs(2);
 /// The longest time that the end of the process waits for a thread inside a call of the runtime.
 const LAST_CALL: Duration = Duration::from_millis(500);
 
@@ -34,9 +36,14 @@ pub(crate) fn ready_for(class: Class) -> bool {
 }
 
 /// Runs the body of a function of the C interface as inside the runtime, after the library has started;
-/// `otherwise` is the error if it has not.
+/// `otherwise` is the error if it has not. If another thread starts it, it waits for that.
 pub(crate) fn started<E>(otherwise: E, body: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-    let is_ready = || lifecycle::is_ready() || ready_for(Class::Lifecycle);
+    let is_ready = || {
+        lifecycle::is_ready() || {
+            lifecycle::await_start(START);
+            ready_for(Class::Lifecycle)
+        }
+    };
     errno::kept(|| Thread::current().inside(|| if is_ready() { body() } else { Err(otherwise) }))
 }
 
