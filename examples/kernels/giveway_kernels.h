@@ -56,11 +56,17 @@ GW_BOTH static inline gw_u64 gw_kept_digest(gw_u64 digest, gw_u32 word) { return
 #define GW_LONGEST_STEP 1000ull
 #define GW_USUAL_STEP 100ull
 
-/* What is left of `left` ticks of work when the clock went from `last` to `now`. */
-GW_BOTH static inline gw_u64 gw_left(gw_u64 left, gw_u64 last, gw_u64 now) {
+/* The same for a step that waits for memory (100 us): all work-items of a device at once can wait for more than 10 us. */
+#define GW_LONGEST_MOVE 10000ull
+
+/* What is left of `left` ticks of work when the clock went from `last` to `now`, which counts if it is not longer than `longest`. */
+GW_BOTH static inline gw_u64 gw_left_within(gw_u64 left, gw_u64 last, gw_u64 now, gw_u64 longest) {
   gw_u64 step = now - last;
-  if (step > GW_LONGEST_STEP) step = GW_USUAL_STEP;
+  if (step > longest) step = GW_USUAL_STEP;
   return step < left ? left - step : 0;
+}
+GW_BOTH static inline gw_u64 gw_left(gw_u64 left, gw_u64 last, gw_u64 now) {
+  return gw_left_within(left, last, now, GW_LONGEST_STEP);
 }
 
 #if defined(__HIPCC_RTC__) || defined(__HIP__)
@@ -237,34 +243,45 @@ static __device__ inline void gw_spin_and_move(gw_vector *memory, gw_u64 *counte
   gw_u64 group = blockIdx.x + (gw_u64)gridDim.x * (blockIdx.y + (gw_u64)gridDim.y * blockIdx.z);
   gw_u32 threads = blockDim.x * blockDim.y * blockDim.z;
   gw_u32 thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  /* Where there is enough for every work-item, all groups together go through the memory from its beginning: groups that are far apart
+   * and go at one pace would meet in the same memory channels. Otherwise each group has a part of its own, so that all have some. */
   gw_u64 each = vectors / groups, more = vectors - each * groups;
-  gw_u64 share = each + (group < more ? 1 : 0);
-  gw_u64 begin = first + each * group + (group < more ? group : more);
+  bool together = each >= threads;
+  gw_u64 stride = together ? groups * threads : threads;
+  gw_u64 begin = together ? group * threads : each * group + (group < more ? group : more);
+  gw_u64 end = together ? vectors : begin + each + (group < more ? 1 : 0);
   gw_u64 total = duration_ns / 10 / (rounds ? rounds : 1), left = total;
-  float per_tick = total ? (float)share / (float)total : 0.0f;
-  gw_u64 next = thread;
+  float per_tick = total ? (float)(end - begin) / (float)total : 0.0f;
+  gw_u64 next = begin + thread, ended = begin, moved = 0;
   gw_u64 last = gw_constant_clock();
   /* Both the time and the traffic must be done. */
-  while (left || next < share) {
+  while (left || next < end) {
     /* The traffic keeps ahead of the time by one move, so that none is left when the time is over. */
-    gw_u64 due = left ? (gw_u64)threads * depth + (gw_u64)(per_tick * (float)(total - left)) : share;
-    if (next >= share || next >= due) {
+    gw_u64 due = left ? begin + stride * depth + (gw_u64)(per_tick * (float)(total - left)) : end;
+    gw_u32 moves = 0;
+    if (next >= end || next >= due) {
       __builtin_amdgcn_s_sleep(8);
-    } else if (depth >= 4 && next + 3ull * threads < share) {
-      gw_move<4>(memory, mask, begin + next, threads, value);
-      next += 4ull * threads;
+    } else if (depth >= 4 && next + 3 * stride < end) {
+      gw_move<4>(memory, mask, first + next, stride, value);
+      moves = 4;
     } else {
-      gw_move<1>(memory, mask, begin + next, threads, value);
-      next += threads;
+      gw_move<1>(memory, mask, first + next, stride, value);
+      moves = 1;
     }
+    if (thread == 0) {
+      for (gw_u32 i = 0; i < moves; i++) {
+        ended = next + i * stride;
+        moved += end - ended < threads ? end - ended : threads;
+      }
+    }
+    next += moves * stride;
     gw_u64 now = gw_constant_clock();
-    left = gw_left(left, last, now);
+    left = gw_left_within(left, last, now, GW_LONGEST_MOVE);
     last = now;
   }
   /* The first work-item counts for its group, if the last vector that it wrote is there. */
-  if (thread == 0 && next > 0) {
-    gw_u64 there = *(volatile gw_u64 *)&memory[(begin + next - threads) & mask];
-    gw_u64 moved = next < share ? next : share;
+  if (moved) {
+    gw_u64 there = *(volatile gw_u64 *)&memory[(first + ended) & mask];
     gw_u64 *counter = counters + (group % GW_COUNTERS) * GW_COUNTER_WORDS;
     if (there == value) __atomic_fetch_add(counter, moved, __ATOMIC_RELAXED);
   }

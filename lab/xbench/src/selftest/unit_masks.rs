@@ -72,7 +72,7 @@ pub(super) fn work(short: bool) -> Result<Measured> {
     row(&hip.stream()?, None, None)?;
     for part in PARTS {
         let units = part_of(device.compute_units, part);
-        let stream = match hip.stream_on_units(&mask(units)) {
+        let stream = match hip.stream_on_units(&mask(units, device.compute_units)) {
             Ok(stream) => stream,
             Err(why) => return Ok(Measured { refused: Some(format!("{why:#}")), rows: Vec::new() }),
         };
@@ -114,13 +114,14 @@ fn part_of(units: u32, part: u32) -> u32 {
     if part == 1 { units } else { (units / part / 2 * 2).max(2) }
 }
 
-/// Returns the mask of the first units. The driver spreads them over all shader arrays.
-fn mask(units: u32) -> Vec<u32> {
+/// Returns the mask of the first of all units, with a bit for each of all: what missing words mean is the runtime's choice. The driver
+/// spreads the units over all shader arrays.
+fn mask(units: u32, all: u32) -> Vec<u32> {
     let word = |index: u32| match units.saturating_sub(index * WORD) {
         left if left >= WORD => u32::MAX,
         left => (1 << left) - 1,
     };
-    (0..units.div_ceil(WORD)).map(word).collect()
+    (0..all.div_ceil(WORD)).map(word).collect()
 }
 
 #[cfg(test)]
@@ -129,9 +130,9 @@ mod tests {
 
     #[test]
     fn mask_has_the_first_units_in_pairs() {
-        assert_eq!(mask(104), [u32::MAX, u32::MAX, u32::MAX, 0xff]);
-        assert_eq!(mask(64), [u32::MAX; 2]);
-        assert_eq!(mask(2), [3]);
+        assert_eq!(mask(104, 104), [u32::MAX, u32::MAX, u32::MAX, 0xff]);
+        assert_eq!(mask(64, 104), [u32::MAX, u32::MAX, 0, 0]);
+        assert_eq!(mask(2, 30), [3]);
         assert_eq!([1, 2, 4].map(|part| part_of(104, part)), [104, 52, 26]);
         assert_eq!([1, 2, 4].map(|part| part_of(30, part)), [30, 14, 6]);
         assert_eq!(part_of(3, 4), 2);
