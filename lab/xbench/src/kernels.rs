@@ -300,7 +300,7 @@ impl Opened {
     }
 }
 
-/// What a `busy_traffic` kernel reads and writes, in vectors of [`VECTOR`] bytes.
+/// The vectors of [`VECTOR`] bytes that a `busy_traffic` kernel reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Vectors {
     /// The last vector of the memory; the number behind it, where the kernel goes on at the begin, is a power of two.

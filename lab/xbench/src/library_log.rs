@@ -1,6 +1,6 @@
 //! The log of the preloaded library: the counts at its end, and its complaints.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// The counts in a line such as `xsched: debug: queues created=1 direct=3`. The library writes one line of
 /// each kind at the end of a process, if its log level is `debug`.
@@ -22,6 +22,20 @@ impl<'a> Counts<'a> {
     pub(crate) fn require(self, name: &str) -> Result<u64> {
         self.get(name).with_context(|| format!("the library's counts have no {name}="))
     }
+}
+
+/// Checks that the library of `name` has launched `least` commands, and that none is left. Returns the number of its
+/// suspensions.
+pub(crate) fn check_launched(log: &str, name: &str, least: u64) -> Result<u64> {
+    let counts = Counts::last(log, "queues");
+    let counts = counts.context("the library's log does not end with its counts (`queues created=...`)")?;
+    let launched = counts.require("direct")? + counts.require("deferred")?;
+    let pending = counts.require("pending")?;
+    ensure!(
+        launched >= least && pending == 0,
+        "the library launched {launched} of the {least} commands of {name} and has {pending} pending: some commands bypassed it"
+    );
+    counts.require("suspensions")
 }
 
 pub(crate) fn complaints(log: &str) -> impl Iterator<Item = &str> {

@@ -151,6 +151,11 @@ struct Process {
 }
 
 impl DeviceStats {
+    /// Returns the reason why the figures of this run do not count; `None` if they do.
+    pub(crate) fn objection(&self) -> Option<String> {
+        (!self.valid).then(|| format!("the simulated GPU was late (p99 {:.0} µs)", self.late_us.p99))
+    }
+
     /// Returns the driver's evictions of queues from the hardware, on any request.
     pub(crate) fn unmaps(&self) -> u64 {
         self.gpus.iter().map(|gpu| gpu.driver.unmaps).sum()

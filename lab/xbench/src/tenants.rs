@@ -34,7 +34,7 @@ pub struct TenantsArgs {
     policy: PolicyWords,
     #[command(flatten)]
     gpu: GpuArgs,
-    /// What the kernels do with memory while they run
+    /// Memory traffic of the kernels while they run
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
     traffic: Traffic,
     /// Blocks, each with both modes; a figure is the mean of theirs

@@ -192,7 +192,6 @@ mod tests {
     use super::super::timeline::tests::{record as line, timeline};
     use super::*;
     use crate::files::{scratch, write};
-    use crate::traffic::Traffic;
 
     /// Returns a record of inferences: arrival, begin and end of each, microseconds after a start at 1 ms.
     fn record(pid: u32, times: &[[f64; 3]]) -> Record {
@@ -200,20 +199,8 @@ mod tests {
             let [arrived_us, began_us, ended_us] = *times;
             Request { arrived_us, began_us, ended_us }
         };
-        let (trace, digest) = ("t".into(), "0".into());
         let requests = times.iter().map(request).collect();
-        Record {
-            pid,
-            trace,
-            warm_up: 3,
-            start_ns: 1_000_000,
-            seconds: 1.0,
-            digest,
-            library_s: None,
-            traffic: Traffic::None,
-            traffic_bytes: 0,
-            requests,
-        }
+        Record { pid, start_ns: 1_000_000, requests, ..crate::replay::tests::blank() }
     }
 
     fn program<'a>(name: &'a str, open: bool, record: &'a Record) -> Program<'a> {

@@ -27,7 +27,7 @@ pub(super) struct Moved {
 #[derive(Debug, Serialize, Deserialize)]
 struct Length {
     class: Class,
-    /// What the kernels are told to take, microseconds.
+    /// The requested duration of a kernel, microseconds.
     asked_us: u64,
     /// The time of many kernels without a pause over their number, microseconds.
     in_a_row_us: f64,

@@ -57,7 +57,7 @@ pub(super) struct Alone {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Length {
-    /// What the kernels are told to take, microseconds.
+    /// The requested duration of a kernel, microseconds.
     pub(super) asked_us: u64,
     /// The number of kernels that were measured one by one.
     pub(super) singles: usize,

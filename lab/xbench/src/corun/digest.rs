@@ -24,7 +24,7 @@ const SHORT_SECONDS: f64 = 3.0;
 ///
 /// # Errors
 /// Something could not be measured, or a check of the work fails.
-pub(crate) fn short(short: bool, mechanism: Option<&str>) -> Result<Corun> {
+pub(crate) fn for_report(short: bool, mechanism: Option<&str>) -> Result<Corun> {
     let folder = scratch()?;
     let [high, low] = ["high.json", "low.json"].map(|name| folder.path().join(name));
     write(&high, HIGH)?;

@@ -22,11 +22,10 @@ use crate::replay;
 use crate::replay::schedule::Pattern;
 use crate::simulated::GpuArgs;
 use crate::traffic::Traffic;
-pub(crate) use digest::short;
-
 use agreement::Agreement;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
+pub(crate) use digest::for_report;
 use figures::{Blocks, Figures, HIGH, LOW, Setting};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -60,7 +59,7 @@ pub struct CorunArgs {
     policy: PolicyWords,
     #[command(flatten)]
     gpu: GpuArgs,
-    /// What the kernels of both models do with memory while they run
+    /// Memory traffic of both models' kernels while they run
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
     traffic: Traffic,
     /// Mechanism that evicts the batch model's queues: auto, update-queue, debug-trap, or off

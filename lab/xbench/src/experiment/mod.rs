@@ -485,19 +485,7 @@ pub(crate) mod tests {
             Request { arrived_us: at, began_us: at, ended_us: at + ms * 1e3 }
         };
         let requests = latencies_ms.iter().enumerate().map(request).collect();
-        let (trace, digest) = ("t".into(), "0".into());
-        Record {
-            pid: 1,
-            trace,
-            warm_up: 3,
-            start_ns: 0,
-            seconds,
-            digest,
-            traffic: Traffic::None,
-            traffic_bytes: 0,
-            library_s: Some(0.1),
-            requests,
-        }
+        Record { seconds, library_s: Some(0.1), requests, ..crate::replay::tests::blank() }
     }
 
     #[test]

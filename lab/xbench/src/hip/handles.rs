@@ -336,7 +336,7 @@ impl Drop for Module {
     }
 }
 
-/// What a kernel occupies by itself.
+/// The registers and the static local memory of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Occupied {
     /// Registers of a work-item, 32 bits each.

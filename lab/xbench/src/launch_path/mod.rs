@@ -18,6 +18,7 @@ mod setup;
 mod target;
 mod worker;
 
+use crate::calibrate;
 use crate::files::{scratch, write};
 use crate::process;
 use anyhow::{Context, Result, bail, ensure};
@@ -80,7 +81,8 @@ pub fn run(args: LaunchPathArgs) -> Result<()> {
     let runtime = Runtime::Null(null);
     let setup = Setup { library: &shim, runtime: &runtime, xserver: xserver.as_deref() };
     let rounds = args.rounds as usize;
-    let outcome = Outcome::new(&Figures::measure(setup, args.calls, rounds, args.real)?, !args.local)?;
+    let card = args.real.then(|| calibrate::card(&process::this_program()?)).transpose()?;
+    let outcome = Outcome::new(&Figures::measure(setup, args.calls, rounds, args.real)?, card, !args.local)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&outcome)?);
     } else {

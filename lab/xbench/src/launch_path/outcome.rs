@@ -2,6 +2,7 @@
 
 use super::setup::{Measured, Pair, PerCall};
 use super::{Figures, Real};
+use crate::card::Card;
 use crate::compare::median_difference;
 use crate::report::{Limit, Report};
 use crate::stats::Samples;
@@ -49,6 +50,8 @@ pub(super) struct Outcome {
     calls_counted: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     real_calls_counted: Option<u64>,
+    /// The machine's own GPU; `null` without `--real`.
+    card: Option<Card>,
     #[serde(flatten)]
     report: Report,
 }
@@ -116,7 +119,7 @@ macro_rules! row {
 }
 
 impl Outcome {
-    pub(super) fn new(figures: &Figures, connected: bool) -> Result<Self> {
+    pub(super) fn new(figures: &Figures, card: Option<Card>, connected: bool) -> Result<Self> {
         let Figures { forward, direct, contended, batches, deferred, traced, real } = figures;
         let cpu = Row {
             what: "launch, deferred: all threads",
@@ -185,6 +188,7 @@ impl Outcome {
                 .chain(traced)
                 .map(|of| of.counted)
                 .sum(),
+            card,
             real_calls_counted: real.as_ref().map(|real| real.direct.counted + real.contended.counted),
             report,
         })
@@ -207,6 +211,9 @@ impl Outcome {
         }
         if let Some(counted) = self.real_calls_counted {
             text.push_str(&format!("On stock HIP it has counted all {counted} calls.\n"));
+        }
+        if let Some(card) = &self.card {
+            text.push_str(&format!("Stock HIP: {card}\n"));
         }
         text
     }
@@ -238,7 +245,7 @@ mod tests {
 
     #[test]
     fn json_has_every_figure_by_its_name() {
-        let outcome = Outcome::new(&figures(52.0, None), true).unwrap();
+        let outcome = Outcome::new(&figures(52.0, None), None, true).unwrap();
         let json = serde_json::to_value(&outcome).unwrap();
         for (name, value) in [
             ("forward_added_ns", 8.0),
@@ -266,11 +273,13 @@ mod tests {
 
     #[test]
     fn missed_limits_are_named() {
-        let outcome = Outcome::new(&figures(63.0, real(1151.0)), false).unwrap();
+        let outcome =
+            Outcome::new(&figures(63.0, real(1151.0)), Some(crate::card::tests::card()), false).unwrap();
         let missed: Vec<_> = outcome.report.missed().map(|figure| figure.name).collect();
         assert_eq!(missed, ["direct_added_ns", "real_ratio", "real_in_a_row_ratio"]);
         assert_eq!(serde_json::to_value(&outcome).unwrap()["real_ratio"], 1.151);
         let table = outcome.table();
+        assert!(table.contains("Stock HIP: Card (gfx90a), 104 compute units"), "{table}");
         assert!(table.contains("MISSED") && table.contains("No process was connected"), "{table}");
     }
 }

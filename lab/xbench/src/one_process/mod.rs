@@ -14,14 +14,14 @@ use crate::calibrate;
 use crate::compare::interleave;
 use crate::corun::High;
 use crate::files::{RunFiles, ensure_writable, read, read_json, scratch, write_json};
-use crate::library_log::Counts;
+use crate::library_log::check_launched;
 use crate::process::{LIBRARY, Program, beside, clear_environment, ensure_beside, this_program};
-use crate::replay::digest::{Digest, mixes_of};
 use crate::replay::{self, Record};
+use crate::session::repeat;
 use crate::simulated::{DeviceStats, GpuArgs, Measured, gpu_sim};
 use crate::trace::Trace;
 use crate::traffic::Traffic;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use figures::Figures;
 use protocol::policy::PolicyKind;
@@ -35,8 +35,6 @@ pub use worker::{PartArgs, run as run_part};
 const ROLES: [&str; 2] = ["high", "low"];
 const HIGH: usize = 0;
 const LOW: usize = 1;
-/// The number of repetitions of a run that does not count.
-const REPEATS: usize = 3;
 
 /// Options of `xbench one-process`.
 #[derive(Debug, Clone, Args)]
@@ -52,7 +50,7 @@ pub struct OneProcessArgs {
     policy: PolicyKind,
     #[command(flatten)]
     gpu: GpuArgs,
-    /// What the kernels do with memory while they run
+    /// Memory traffic of the kernels while they run
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
     traffic: Traffic,
     /// Blocks, each with all modes; a figure is the median of theirs
@@ -156,8 +154,7 @@ fn measure(
     part: &Part,
     traces: &[Trace; 2],
 ) -> Result<Outcome> {
-    let mut reason = String::new();
-    for _ in 0..=REPEATS {
+    repeat("one-process", || {
         let scratch = scratch()?;
         let files = RunFiles(scratch.path());
         write_json(&files.session(), part)?;
@@ -174,19 +171,13 @@ fn measure(
         run_to_end(command, args.seconds)?;
         let objection = match real {
             true => calibrate::objection(this)?,
-            false => {
-                let device: DeviceStats = read_json(&files.stats())?;
-                let late = device.late_us.p99;
-                (!device.valid).then(|| format!("the simulated GPU was late (p99 {late:.0} µs)"))
-            }
+            false => read_json::<DeviceStats>(&files.stats())?.objection(),
         };
         match objection.filter(|_| !allow_late) {
-            None => return judge(files, mode, traces),
-            Some(why) => reason = why,
+            Some(why) => Ok(Err(why)),
+            None => judge(files, mode, traces).map(Ok),
         }
-        eprintln!("xbench: one-process: {reason}, so the run does not count");
-    }
-    bail!("{} times {reason}; does another program use the machine?", REPEATS + 1)
+    })
 }
 
 fn run_to_end(command: Command, seconds: f64) -> Result<()> {
@@ -202,53 +193,19 @@ fn judge(files: RunFiles<'_>, mode: Mode, traces: &[Trace; 2]) -> Result<Outcome
     let mut least = 0;
     for model in [HIGH, LOW].into_iter().filter(|model| mode.runs(*model)) {
         let record: Record = read_json(&files.record(ROLES[model]))?;
-        let commands = traces[model].commands.len();
-        ensure!(!record.requests.is_empty(), "the {} model finished nothing", ROLES[model]);
-        ensure!(
-            record.digest == Digest::of(record.inferences(), commands).text(),
-            "the digest of the {} model is wrong: commands were lost, doubled or run in another order",
-            ROLES[model]
-        );
-        least += record.inferences() * (commands as u64 + mixes_of(commands));
+        least += record.check(&format!("the {} model", ROLES[model]), traces[model].commands.len())?;
         outcome.records[model] = Some(record);
     }
     if mode == Mode::Scheduled {
-        let log = read(&files.log("library"))?;
-        outcome.suspensions = check_counts(&log, least)?;
+        outcome.suspensions = check_launched(&read(&files.log("library"))?, "both models", least)?;
+        ensure!(outcome.suspensions > 0, "the library suspended no queue, so the run shows no scheduling");
     }
     Ok(outcome)
-}
-
-/// Checks the library's counts against the least number of commands, and returns the number of suspensions.
-fn check_counts(log: &str, least: u64) -> Result<u64> {
-    let counts = Counts::last(log, "queues");
-    let counts = counts.context("the library's log does not end with its counts (`queues created=...`)")?;
-    let launched = counts.require("direct")? + counts.require("deferred")?;
-    let (suspensions, pending) = (counts.require("suspensions")?, counts.require("pending")?);
-    ensure!(
-        launched >= least && pending == 0,
-        "the library launched {launched} of {least} commands and has {pending} pending: some commands bypassed it"
-    );
-    ensure!(suspensions > 0, "the library suspended no queue, so the run shows no scheduling");
-    Ok(suspensions)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn run_without_scheduling_or_with_lost_commands_is_an_error() {
-        let check = |direct: u64, suspensions: u64, pending: u64| {
-            let counts = format!("direct={direct} deferred=8 suspensions={suspensions} pending={pending}");
-            check_counts(&format!("xsched: debug: queues created=2 {counts}\n"), 90)
-                .map_err(|error| error.to_string())
-        };
-        assert_eq!(check(82, 5, 0), Ok(5));
-        assert!(check(81, 5, 0).unwrap_err().contains("launched 89 of 90"));
-        assert!(check(82, 5, 1).unwrap_err().contains("1 pending"));
-        assert!(check(82, 0, 0).unwrap_err().contains("suspended no queue"));
-    }
 
     #[test]
     fn modes_run_one_model_or_both() {

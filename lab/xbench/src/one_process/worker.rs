@@ -38,7 +38,7 @@ pub struct PartArgs {
     policy: Option<String>,
 }
 
-/// What a process does.
+/// The work of a process.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Part {
     pub(super) models: Vec<Model>,
@@ -60,7 +60,7 @@ pub(super) struct Model {
     pub(super) priority: i32,
 }
 
-/// What the threads share.
+/// State that the threads share.
 #[derive(Debug)]
 struct Shared<'a> {
     part: &'a Part,

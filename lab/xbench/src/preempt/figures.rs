@@ -1,6 +1,7 @@
 //! The figures of `xbench preempt`, computed from its arrivals, their table and their limits.
 
 use super::sample::{ALONE, Outcome, Sample, Setting};
+use crate::card::{Card, SIMULATED};
 use crate::report::{Limit, Report};
 use crate::stats::{Samples, median};
 use crate::table::{Column, Table, dash};
@@ -80,6 +81,8 @@ pub(crate) struct Row {
 pub(crate) struct Figures {
     /// `simulated GPU`, or the runtime's name of the GPU.
     pub(crate) device: String,
+    /// The machine's own GPU; `null` if gpu-sim was started for the measurement.
+    pub(crate) card: Option<Card>,
     /// Arrivals in each run of each setting.
     pub(crate) samples: u32,
     /// Runs of each setting.
@@ -93,7 +96,7 @@ pub(crate) struct Figures {
 
 impl Figures {
     pub(super) fn new(
-        simulated: bool,
+        card: Option<Card>,
         samples: u32,
         runs: u32,
         outcomes: &[(Setting, Vec<Outcome>)],
@@ -111,9 +114,8 @@ impl Figures {
             })
             .collect::<Result<_>>()?;
         let checks = checks(&rows, &software(outcomes, runs as usize));
-        let of_any = || outcomes.iter().flat_map(|(_, runs)| runs).map(|run| run.record.card.as_str()).next();
-        let device = if simulated { "simulated GPU" } else { of_any().unwrap_or("GPU") }.to_owned();
-        Ok(Self { device, samples, runs, rows, checks })
+        let device = card.as_ref().map_or(SIMULATED, |card| &card.title).to_owned();
+        Ok(Self { device, card, samples, runs, rows, checks })
     }
 
     /// Returns each requested level that was not in force, with the level in force and the reason.
@@ -131,7 +133,9 @@ impl Figures {
     pub(crate) fn table(&self) -> String {
         let mut text = format!(
             "{}, {} arrivals in each of {} runs; microseconds, p50 / p99\n\n",
-            self.device, self.samples, self.runs
+            self.card.as_ref().map_or_else(|| self.device.clone(), Card::to_string),
+            self.samples,
+            self.runs
         );
         let both = |q: &Quantiles| format!("{:.0} / {:.0}", q.p50, q.p99);
         let late = |row: &Row, late| format!("{late:.0}{}", if row.device_valid { "" } else { "!" });
@@ -294,12 +298,7 @@ pub(super) mod tests {
     }
 
     fn outcome(in_force: i32, how: &str, samples: &[Sample]) -> Outcome {
-        let record = Record {
-            card: "card (gfx90a)".to_owned(),
-            in_force,
-            how: how.to_owned(),
-            samples: samples.to_vec(),
-        };
+        let record = Record { in_force, how: how.to_owned(), samples: samples.to_vec() };
         Outcome { record, device: Some(crate::simulated::tests::stats(true, 30.0)) }
     }
 
@@ -327,7 +326,7 @@ pub(super) mod tests {
     }
 
     pub(crate) fn figures() -> Figures {
-        Figures::new(true, 2, 1, &rows()).unwrap()
+        Figures::new(None, 2, 1, &rows()).unwrap()
     }
 
     fn check<'a>(figures: &'a Figures, name: &str) -> Option<&'a Figure> {
@@ -356,8 +355,12 @@ pub(super) mod tests {
 
     #[test]
     fn real_gpu_has_its_own_name() {
-        let real = Figures::new(false, 2, 1, &rows()).unwrap();
-        assert_eq!((real.device.as_str(), figures().device.as_str()), ("card (gfx90a)", "simulated GPU"));
+        let card = crate::card::tests::card();
+        let real = Figures::new(Some(card.clone()), 2, 1, &rows()).unwrap();
+        assert_eq!((&real.device, figures().device.as_str()), (&card.title, SIMULATED));
+        let (json, table) = (serde_json::to_value(&real).unwrap(), real.table());
+        assert_eq!(json["card"]["driver"], card.driver.as_str());
+        assert!(table.starts_with(&format!("{card}, 2 arrivals")), "{table}");
     }
 
     #[test]
@@ -380,7 +383,7 @@ pub(super) mod tests {
             let far = if setting.kernel_us > 100 { 400.0 } else { 150.0 };
             runs[0] = outcome(3, "update-queue", &[sample(far, Some(90.0)); 2]);
         }
-        let figures = Figures::new(true, 2, 1, &rows).unwrap();
+        let figures = Figures::new(None, 2, 1, &rows).unwrap();
         let missed: Vec<&str> = figures.checks.missed().map(|figure| figure.name).collect();
         assert_eq!(missed, ["level3_length_p50", "level3_length_p99", "software_p50", "held_in_vain"]);
     }
@@ -391,7 +394,7 @@ pub(super) mod tests {
         for (_, runs) in rows.iter_mut().filter(|(setting, _)| setting.level == 3) {
             runs[0] = outcome(1, "not measured", &[sample(150.0, None); 2]);
         }
-        let figures = Figures::new(true, 2, 1, &rows).unwrap();
+        let figures = Figures::new(None, 2, 1, &rows).unwrap();
         assert_eq!(figures.not_in_force(), [(3, 1, "not measured")]);
         assert!(check(&figures, "level3_length_p50").is_none());
         assert!(check(&figures, "held_in_vain").is_none());

@@ -29,6 +29,7 @@ mod urgent;
 
 pub use process::PartArgs;
 
+use crate::calibrate;
 use crate::compare::interleave;
 use crate::files::{RunFiles, read_json, scratch, write, write_json};
 use crate::process::{ensure_beside, run as run_program, this_program};
@@ -92,6 +93,7 @@ pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
     let gpu_sim = Some(&"gpu-sim").filter(|_| !args.real);
     ensure_beside(&this, ["xserver", "xcli", "libshimhip.so"].iter().chain(gpu_sim))?;
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
+    let card = args.real.then(|| calibrate::card(&this)).transpose()?;
     let settings = args.settings();
     let mut done = 0;
     let results = interleave(&settings, args.runs as usize, |run, setting| {
@@ -106,7 +108,7 @@ pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
     })?;
     let mut rows: Vec<(Setting, Vec<Outcome>)> = settings.into_iter().zip(results).collect();
     rows.sort_by_key(|(setting, _)| *setting);
-    let figures = Figures::new(!args.real, args.samples, args.runs, &rows)?;
+    let figures = Figures::new(card, args.samples, args.runs, &rows)?;
 
     write_json(&args.out.join("preempt.json"), &figures)?;
     write(&args.out.join("preempt.svg"), plot::svg(&figures))?;

@@ -28,8 +28,6 @@ impl std::fmt::Display for Setting {
 /// The results of the urgent program.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The runtime's name of the GPU.
-    pub(super) card: String,
     /// The level in force in the low program.
     pub(super) in_force: i32,
     /// The mechanism, or the reason why the level is lower than the requested one.

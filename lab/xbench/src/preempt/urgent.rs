@@ -60,8 +60,7 @@ pub(super) fn run(args: &PartArgs) -> Result<()> {
         }
         before = after;
     }
-    let record =
-        Record { card: device.title(), in_force: before.in_force.number(), how: before.how, samples };
+    let record = Record { in_force: before.in_force.number(), how: before.how, samples };
     write_json(&files.record(RECORD), &record)?;
     println!("done");
     Ok(())

@@ -23,8 +23,9 @@ use crate::processor_time::library_cpu;
 use crate::stats::Samples;
 use crate::trace::Trace;
 use crate::traffic::Traffic;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
+use digest::{Digest, mixes_of};
 use launches::Launches;
 use player::Player;
 use serde::{Deserialize, Serialize};
@@ -79,7 +80,7 @@ pub struct ReplayArgs {
     /// The stream to work on; PyTorch works on the null stream
     #[arg(long, value_enum, default_value_t = StreamKind::Null)]
     stream: StreamKind,
-    /// What the kernels do with memory while they run
+    /// Memory traffic of the kernels while they run
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
     traffic: Traffic,
     /// Write every inference's times as JSON
@@ -174,6 +175,17 @@ impl Record {
     /// Returns the number of all inferences, including those before the measurement.
     pub fn inferences(&self) -> u64 {
         self.warm_up + self.requests.len() as u64
+    }
+
+    /// Checks that the program `name` finished inferences of so many commands, and that their digest is the one that the host
+    /// computes. Returns the number of launches for that.
+    pub fn check(&self, name: &str, commands: usize) -> Result<u64> {
+        ensure!(!self.requests.is_empty(), "{name} finished nothing");
+        ensure!(
+            self.digest == Digest::of(self.inferences(), commands).text(),
+            "the digest of {name} is wrong: commands were lost, doubled or run in another order"
+        );
+        Ok(self.inferences() * (commands as u64 + mixes_of(commands)))
     }
 
     /// Returns the nanoseconds of the monotonic clock at a time of the record.
@@ -314,26 +326,29 @@ fn table(record: &Record, open: bool, think_us: u32) -> Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A record without requests.
+    pub(crate) fn blank() -> Record {
+        Record {
+            pid: 1,
+            trace: "t".into(),
+            warm_up: 3,
+            start_ns: 0,
+            seconds: 1.0,
+            digest: "0".into(),
+            library_s: None,
+            traffic: Traffic::None,
+            traffic_bytes: 0,
+            requests: Vec::new(),
+        }
+    }
 
     fn record(ended_ms: &[f64]) -> Record {
         let request = |ms: &f64| Request { arrived_us: 1000.0, began_us: 1500.0, ended_us: ms * 1e3 };
         let requests = ended_ms.iter().map(request).collect();
-        let (trace, digest) = ("t".into(), "0".into());
-        let (traffic, traffic_bytes) = (Traffic::None, 0);
-        Record {
-            pid: 1,
-            trace,
-            warm_up: 3,
-            start_ns: 0,
-            seconds: 2.0,
-            digest,
-            traffic,
-            traffic_bytes,
-            library_s: None,
-            requests,
-        }
+        Record { seconds: 2.0, requests, ..blank() }
     }
 
     #[test]

@@ -20,7 +20,7 @@ const SEED_STEP: u64 = 1000;
 pub(super) struct Common {
     #[command(flatten)]
     gpu: GpuArgs,
-    /// What the kernels of all programs do with memory while they run
+    /// Memory traffic of all programs' kernels while they run
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = Traffic::None)]
     pub(super) traffic: Traffic,
     /// Blocks, each with all modes; a figure is the median of theirs

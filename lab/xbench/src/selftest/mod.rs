@@ -75,7 +75,7 @@ pub fn run(args: &CardArgs) -> Result<()> {
         Part::Holds => print(&evictions::measure(&parent, &shim()?, args.hold.is_some())?),
         Part::Corun => {
             ensure!(args.shim.is_none(), "a co-run uses the library beside xbench: leave out --shim");
-            print(&corun::short(args.short, args.hold.as_deref())?)
+            print(&corun::for_report(args.short, args.hold.as_deref())?)
         }
         Part::Conformance => print(&conformance::measure(&parent, &shim()?, args.hold.as_deref())?),
     }

@@ -14,15 +14,14 @@ pub use inner::{SessionArgs, run};
 use crate::account::{self, RunAccount};
 use crate::calibrate;
 use crate::files::{RunFiles, read, read_json, scratch, write_json};
-use crate::library_log::{Counts, complaints};
+use crate::library_log::{check_launched, complaints};
 use crate::process;
 use crate::replay::Record;
-use crate::replay::digest::{Digest, mixes_of};
 use crate::replay::schedule::Pattern;
 use crate::server::preemption;
 use crate::simulated::{DeviceStats, GpuArgs, gpu_sim};
 use crate::traffic::Traffic;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use protocol::control::{List, PolicyInForce, Preemption};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -114,7 +113,7 @@ impl Session {
         if gpu.real {
             return self.run_on_card(this, gpu, name);
         }
-        for _ in 0..=REPEATS {
+        repeat(name, || {
             let scratch = scratch()?;
             let files = RunFiles(scratch.path());
             write_json(&files.session(), self)?;
@@ -123,48 +122,51 @@ impl Session {
             command.arg("session").arg("--dir").arg(files.0);
             process::run(command).with_context(|| name.to_owned())?;
             let device: DeviceStats = read_json(&files.stats())?;
-            if device.valid || gpu.allow_late {
-                return Ok(self.done(name, Some(device), scratch));
-            }
-            let late = device.late_us.p99;
-            eprintln!(
-                "xbench: {name}: the simulated GPU was late (p99 {late:.0} µs), so the run does not count"
-            );
-        }
-        bail!(
-            "{name}: the simulated GPU was late {} times; is the machine busy with other work?",
-            REPEATS + 1
-        )
+            Ok(match device.objection().filter(|_| !gpu.allow_late) {
+                Some(why) => Err(why),
+                None => Ok(self.done(name, Some(device), scratch)),
+            })
+        })
     }
 
     /// Runs the session on the machine's own GPU, and repeats it if the GPU has other work afterwards.
     fn run_on_card(&self, this: &Path, gpu: &GpuArgs, name: &str) -> Result<Done> {
-        let mut reason = String::new();
-        for _ in 0..=REPEATS {
+        repeat(name, || {
             let scratch = scratch()?;
             let files = RunFiles(scratch.path());
             write_json(&files.session(), self)?;
             let mut command = Command::new(this);
-            command.arg("session").arg("--dir").arg(files.0);
             process::die_with_parent(&mut command);
+            command.arg("session").arg("--dir").arg(files.0);
             process::run(command).with_context(|| name.to_owned())?;
-            match calibrate::objection(this)? {
-                None => return Ok(self.done(name, None, scratch)),
+            Ok(match calibrate::objection(this)? {
                 Some(why) if gpu.allow_late => {
                     eprintln!("xbench: {name}: {why}");
-                    return Ok(Done { disturbed: true, ..self.done(name, None, scratch) });
+                    Ok(Done { disturbed: true, ..self.done(name, None, scratch) })
                 }
-                Some(why) => reason = why,
-            }
-            eprintln!("xbench: {name}: {reason}, so the run does not count");
-        }
-        bail!("{name}: {} times {reason}; does another program use the GPU?", REPEATS + 1)
+                Some(why) => Err(why),
+                None => Ok(self.done(name, None, scratch)),
+            })
+        })
     }
 
     fn done(&self, name: &str, device: Option<DeviceStats>, scratch: TempDir) -> Done {
         let scheduled = self.policy.is_some();
         Done { name: name.to_owned(), device, disturbed: false, scheduled, scratch }
     }
+}
+
+/// Repeats a run until it counts. A run that does not returns the reason.
+pub(crate) fn repeat<T>(name: &str, mut run: impl FnMut() -> Result<Result<T, String>>) -> Result<T> {
+    let mut reason = String::new();
+    for _ in 0..=REPEATS {
+        match run()? {
+            Ok(done) => return Ok(done),
+            Err(why) => reason = why,
+        }
+        eprintln!("xbench: {name}: {reason}, so the run does not count");
+    }
+    bail!("{name}: {reason}, {} times; does another program use the machine or the GPU?", REPEATS + 1)
 }
 
 /// A session that has ended.
@@ -192,11 +194,7 @@ impl Done {
 
     fn judged(&self, program: &str, commands: usize) -> Result<(Record, u64)> {
         let record: Record = read_json(&self.files().record(program))?;
-        ensure!(!record.requests.is_empty(), "{program} finished nothing");
-        ensure!(
-            record.digest == Digest::of(record.inferences(), commands).text(),
-            "the digest of {program} is wrong: commands were lost, doubled or run in another order"
-        );
+        let least = record.check(program, commands)?;
         if !self.scheduled {
             return Ok((record, 0));
         }
@@ -204,17 +202,7 @@ impl Done {
         for line in complaints(&log) {
             eprintln!("xbench: {}: log of the library in {program}: {line}", self.name);
         }
-        let counts = Counts::last(&log, "queues");
-        let counts =
-            counts.context("the library's log does not end with its counts (`queues created=...`)")?;
-        let launched = counts.require("direct")? + counts.require("deferred")?;
-        let (suspensions, pending) = (counts.require("suspensions")?, counts.require("pending")?);
-        let least = record.inferences() * (commands as u64 + mixes_of(commands));
-        ensure!(
-            launched >= least && pending == 0,
-            "the library launched {launched} of the {least} commands of {program} and has {pending} pending: some \
-             commands bypassed it"
-        );
+        let suspensions = check_launched(&log, program, least)?;
         Ok((record, suspensions))
     }
 
@@ -233,6 +221,7 @@ mod tests {
     use super::*;
     use crate::files::write;
     use crate::replay::Request;
+    use crate::replay::digest::Digest;
     use crate::simulated::tests::stats;
 
     #[test]
@@ -244,19 +233,7 @@ mod tests {
             let request = Request { arrived_us: 0.0, began_us: 0.0, ended_us: 1.0 };
             let digest = Digest::of(digest_of, 16).text();
             let requests = vec![request; requests];
-            let trace = "t".into();
-            let record = Record {
-                pid: 1,
-                trace,
-                warm_up: 3,
-                start_ns: 0,
-                seconds: 1.0,
-                digest,
-                library_s: None,
-                traffic: Traffic::None,
-                traffic_bytes: 0,
-                requests,
-            };
+            let record = Record { digest, requests, ..crate::replay::tests::blank() };
             write_json(&done.files().record("high"), &record).unwrap();
             write(&done.files().log("high"), log).unwrap();
             done.judge("high", 16).map(|(_, suspensions)| suspensions).map_err(|error| format!("{error:#}"))
