@@ -96,11 +96,12 @@ impl Image {
     }
 
     fn part(&self, device: c_int, text: usize) -> Answer<Opaque> {
+        // Before the lock: entering may prepare kernels that were registered since, and they may be of this image.
+        let driver = started()?.enter(device)?;
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&part) = parts.get(&(device, text)) {
             return Ok(part);
         }
-        let driver = started()?.enter(device)?;
         // The program did not ask to load a module, so loading must not disturb a capture.
         let mut module = Opaque::NULL;
         captures::relaxed(driver, || {
@@ -147,8 +148,8 @@ impl Image {
 
     /// Unloads all modules.
     pub(crate) fn unload(&self) -> Answer {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.drain().try_for_each(|((device, text), module)| {
+        let parts = std::mem::take(&mut *self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+        parts.into_iter().try_for_each(|((device, text), module)| {
             let driver = started()?.enter(device)?;
             // The module's variables end with it.
             index().variables.iter().filter(|(_, found)| found.iter().any(|&(at, _)| at == text)).for_each(
