@@ -19,7 +19,7 @@ build: ## Build everything, optimized; installs nothing
 
 test: deps ## Run all tests (root: the simulated GPU mounts its devices in a private namespace)
 	cargo build --workspace --all-targets
-	cargo test --workspace
+	GIVEWAY_TEST_BUILT=yes cargo test --workspace
 
 models: ## Run the loom models of the queue's threads (docs/adr/0005), two minutes
 	RUSTFLAGS="--cfg loom" cargo test --package xqueue --lib --release --target-dir $${CARGO_TARGET_DIR:-target}/loom
@@ -128,7 +128,7 @@ bench-policies: build ## Measure policies on the simulated GPU and in simulation
 	cargo bench -p xserver --bench idle_queues
 
 # `make bench-gpu ARGS="calibrate bert"`: some parts.
-bench-gpu: ## Measure the machine's own GPU in eleven minutes and write docs/performance.md (docs/real.md); nobody else must use it
+bench-gpu: ## Measure the machine's own GPU in ten minutes and write docs/performance.md (docs/real.md); nobody else must use it
 	@scripts/bench-gpu $(ARGS)
 
 bench: bench-launch-path bench-ipc bench-sim bench-preempt bench-policies bench-corun ## Run all measurements, 85 minutes; the machine must be idle otherwise

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::kernel;
 use crate::process::{Finished, Running};
 use crate::program::Program;
 use crate::runtime::{Runtime, arch, program};
 use crate::slots;
 use crate::tree::product;
+use crate::{comgr, kernel};
 
 /// How long a run may take before it counts as hung.
 const HANG_GUARD: Duration = Duration::from_secs(120);
@@ -219,6 +219,9 @@ impl Run {
             None => (self.simulation(stats.as_deref()), Vec::new()),
             Some(variables) => (bare(self.limit), self.device_variables(variables)),
         };
+        if self.bare.is_none() && self.enter.is_empty() {
+            env.extend(comgr::variables().iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+        }
         // Through env(1), so that the preload meets the program and not gpu-sim.
         env.extend(self.env.iter().cloned());
         let mut label = self.program.clone();

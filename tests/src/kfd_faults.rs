@@ -16,6 +16,7 @@ mod share;
 mod soak;
 mod two;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use soak::soak;
@@ -74,32 +75,36 @@ const CASES: &[(&str, Case)] = &[
     ("queues come and go at random holds", random::queues),
 ];
 
-/// Runs every case whose name holds `part`, one line each to `say`, and then the line `N passed, N failed`. Whether all passed.
-pub fn run(longest: Duration, part: &str, mut say: impl FnMut(&str)) -> bool {
+/// Runs every case whose name holds `part`, so many at a time. Says one line for each, and then the line `N passed, N failed`.
+/// Returns true if all passed.
+pub fn run(longest: Duration, part: &str, at_once: usize, say: impl Fn(&str) + Sync) -> bool {
     if let Some(missing) = missing() {
         say(&missing);
         say("0 passed, 1 failed");
         return false;
     }
-    let (mut passed, mut failed) = (0, 0);
-    for (name, case) in CASES {
-        for mechanism in MECHANISMS {
-            let name = format!("{name}, {mechanism}");
-            if !name.contains(part) {
-                continue;
-            }
-            match attempt(|| case(mechanism, longest)) {
-                Ok(what) => {
-                    passed += 1;
-                    say(&format!("ok      {name}: {what}"));
+    let all = CASES.iter().flat_map(|&(name, case)| {
+        MECHANISMS.map(move |mechanism| (format!("{name}, {mechanism}"), case, mechanism))
+    });
+    let cases: Vec<_> = all.filter(|(name, ..)| name.contains(part)).collect();
+    let [next, passed] = [const { AtomicUsize::new(0) }; 2];
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some((name, case, mechanism)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    match attempt(|| case(mechanism, longest)) {
+                        Ok(what) => {
+                            passed.fetch_add(1, Ordering::Relaxed);
+                            say(&format!("ok      {name}: {what}"));
+                        }
+                        Err(why) => say(&format!("FAILED  {name}: {why}")),
+                    }
                 }
-                Err(why) => {
-                    failed += 1;
-                    say(&format!("FAILED  {name}: {why}"));
-                }
-            }
+            });
         }
-    }
+    });
+    let passed = passed.into_inner();
+    let failed = cases.len() - passed;
     say(&format!("{passed} passed, {failed} failed"));
     failed == 0 && passed > 0
 }

@@ -14,6 +14,7 @@
 //! This crate links none of the project's libraries: what checks them shares no code with them.
 
 pub mod clients;
+mod comgr;
 pub mod conformance;
 mod daemon;
 mod dice;

@@ -248,6 +248,28 @@ pub fn c_program(folder: &str, name: &str) -> Result<PathBuf, String> {
     step.built(name)
 }
 
+/// Builds the library of `tests/comgr` in front of the library `real`; it has the name that HIP asks for, in a folder of its own.
+///
+/// # Errors
+/// The compiler is missing or refuses the library, in a sentence.
+pub(crate) fn comgr_cache(real: &Path) -> Result<PathBuf, String> {
+    // Linked with a library that has the path for a name, and not with the real one, whose name it has itself.
+    let real = real.display();
+    let mut named = Step::host("gcc", &["-shared", "-x", "c", "/dev/null"]);
+    named.add(&[format!("-Wl,-soname,{real}")]);
+    let named = named.built("libcomgr_named")?;
+    let mut step = Step::host("g++", &["-std=c++17", "-shared", "-fPIC"]);
+    step.source(Path::new("tests/comgr/cache.cpp"));
+    step.add(&[format!("-DREAL=\"{real}\""), "-Wl,-soname,libamd_comgr.so.2,--no-as-needed".to_owned()]);
+    step.add(&[named.display().to_string(), "-ldl".to_owned()]);
+    let library = step.built("libcomgr_cache")?;
+    let folder = library.with_extension("folder");
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot create {}: {error}", folder.display()))?;
+    let found = folder.join("libamd_comgr.so.2");
+    let _ = symlink(&library, &found);
+    Ok(found)
+}
+
 /// Builds a code object (`hipModuleLoad`) of the kernels in a folder.
 ///
 /// # Errors

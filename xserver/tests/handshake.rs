@@ -59,16 +59,22 @@ enum Server {
     StoresPermissions,
 }
 
+/// The most queues and clients of a model. A world of fixed size is copied without an allocation.
+const MOST: usize = 3;
+
+/// A value for each queue or client; those that a model does not have keep their first value.
+type Each<T> = [T; MOST];
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
-    queues: Vec<State>,
-    threads: Vec<Thread>,
-    event_mask: Vec<u32>,
-    runs: Vec<bool>,
+    queues: Each<State>,
+    threads: Each<Thread>,
+    event_mask: Each<u32>,
+    runs: Each<bool>,
     /// The clients that have notified the server by their eventfds.
-    notified: Vec<bool>,
+    notified: Each<bool>,
     /// The clients that the server does not read before they notify it.
-    by_event: Vec<bool>,
+    by_event: Each<bool>,
     /// The index of the setting in force.
     setting: usize,
     /// The index of the setting that the server has applied.
@@ -79,10 +85,10 @@ struct World {
     timer: bool,
     server: Server,
     /// The states of the queues as the server has last read them.
-    seen: Vec<State>,
+    seen: Each<State>,
     /// The decided event masks and permissions.
-    to_publish: Vec<u32>,
-    to_run: Vec<bool>,
+    to_publish: Each<u32>,
+    to_run: Each<bool>,
 }
 
 impl World {
@@ -145,7 +151,12 @@ impl Setting {
 }
 
 /// Permissions and event masks for each state of the queues, computed in advance.
-type Decisions = HashMap<Vec<State>, (Vec<bool>, Vec<u32>)>;
+type Decisions = HashMap<Each<State>, (Each<bool>, Each<u32>)>;
+
+/// The values of a model's queues or clients, and `rest` for those that it does not have.
+fn each<T: Copy>(values: &[T], rest: T) -> Each<T> {
+    std::array::from_fn(|place| values.get(place).copied().unwrap_or(rest))
+}
 
 struct Handshake {
     queues: Gangs,
@@ -171,8 +182,13 @@ impl Handshake {
             all = all.iter().flat_map(longer).collect();
         }
         let mut model = Self { queues, order, decisions: Vec::new() };
-        let decide =
-            |setting| all.iter().map(|states| (states.clone(), model.decide(setting, states))).collect();
+        let decide = |setting| {
+            let decided = |states: &Vec<State>| {
+                let (runs, masks) = model.decide(setting, states);
+                (each(states, State::Idle), (each(&runs, true), each(&masks, 0)))
+            };
+            all.iter().map(decided).collect()
+        };
         model.decisions = settings.iter().map(decide).collect();
         model
     }
@@ -263,8 +279,9 @@ impl Handshake {
                     return;
                 }
                 if self.order != Order::IgnoresNotifier {
-                    let by_event = world.by_event.iter().zip(&world.notified);
-                    world.by_event = by_event.map(|(by_event, notified)| *by_event && !notified).collect();
+                    for (by_event, notified) in world.by_event.iter_mut().zip(world.notified) {
+                        *by_event &= !notified;
+                    }
                 }
                 if self.order != Order::TakesNotificationsLate {
                     world.notified.fill(false);
@@ -301,10 +318,10 @@ impl Handshake {
                 after(world, client, missed || changed)
             }
             Server::StoresPermissions => {
-                world.runs.clone_from(&world.to_run);
+                world.runs = world.to_run;
                 world.timer = world.seen.contains(&State::Lingering);
                 // Cleared, so that equal worlds compare equal.
-                (world.to_run, world.to_publish, world.is_new) = (Vec::new(), Vec::new(), false);
+                (world.to_run, world.to_publish, world.is_new) = ([true; MOST], [0; MOST], false);
                 Server::Idle
             }
         };
@@ -326,7 +343,7 @@ impl Handshake {
         if self.order == Order::TakesNotificationsLate {
             world.notified.fill(false);
         }
-        (world.to_run, world.to_publish) = self.decisions[world.known][&world.seen].clone();
+        (world.to_run, world.to_publish) = self.decisions[world.known][&world.seen];
         match self.order {
             Order::KeepsMasks if world.is_new => Server::StoresPermissions,
             _ => Server::WritesMask { client: 0, missed: false },
@@ -346,14 +363,14 @@ impl Model for Handshake {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        let queues = vec![State::Idle; self.queues.len()];
-        let (runs, event_mask) = self.decisions[0][&queues].clone();
+        let queues = [State::Idle; MOST];
+        let (runs, event_mask) = self.decisions[0][&queues];
         vec![World {
-            seen: queues.clone(),
-            threads: vec![Thread::Idle; queues.len()],
+            seen: queues,
+            threads: [Thread::Idle; MOST],
             queues,
-            notified: vec![false; event_mask.len()],
-            by_event: vec![false; event_mask.len()],
+            notified: [false; MOST],
+            by_event: [false; MOST],
             event_mask,
             runs,
             setting: 0,
@@ -361,8 +378,8 @@ impl Model for Handshake {
             is_new: false,
             timer: false,
             server: Server::Idle,
-            to_publish: Vec::new(),
-            to_run: Vec::new(),
+            to_publish: [0; MOST],
+            to_run: [true; MOST],
         }]
     }
 

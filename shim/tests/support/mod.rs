@@ -21,9 +21,9 @@ pub(crate) fn root() -> PathBuf {
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        if std::env::var_os("GIVEWAY_TEST_KERNEL").is_some() {
-            // scripts/test-old-kernel has built it, and cargo must not run under its emulation of an old
-            // kernel.
+        // `make test` and scripts/test-old-kernel have built it. Built alone it has other features of its crates, so
+        // cargo would build most of it again; and under the emulation of an old kernel it must not run.
+        if ["GIVEWAY_TEST_BUILT", "GIVEWAY_TEST_KERNEL"].iter().any(|name| std::env::var_os(name).is_some()) {
             let own = std::env::current_exe().expect("this program");
             let library = own.ancestors().nth(2).expect("target/PROFILE/deps/TEST").join("libshimhip.so");
             assert!(library.exists(), "{}: run `cargo build --workspace` first", library.display());
