@@ -1,5 +1,5 @@
-/* A libamd_comgr.so.2 that keeps results. AMD's runtime compiles its own copy kernels in every process, which takes a third of the
- * processor time of a short test. This library keeps the results in the folder GIVEWAY_COMGR_CACHE. All other functions are those of
+/* A libamd_comgr.so.2 that keeps results. AMD's runtime compiles its own copy kernels in every process, which takes about a
+ * third of the processor time of a short test. This library keeps the results in the folder GIVEWAY_COMGR_CACHE. All other functions are those of
  * the real library, on which it depends (REAL is its path).
  *
  * Only the runtime's own kernels are kept: they are OpenCL, and programs compile HIP. A file has the whole request and then the

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::runtime::{comgr_cache, hip_major};
 use crate::tree::output_dir;
 
-/// The runtime's compiler of the distribution. Later ones have a cache of their own.
+/// The compiler of the distribution's HIP 5. The cache was not tried with a later one.
 const REAL: &str = "/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2";
 
 /// Returns the variables with which a program finds the cache, if there is one for the installed runtime.
@@ -55,7 +55,7 @@ mod tests {
             finished.stdout
         };
         if super::variables().is_empty() {
-            return; // a runtime with a cache of its own
+            return; // a runtime without the cache
         }
         let (output, made) = (run(), files(folder.path()));
         assert!(made.len() >= 6, "{:?}", made.keys());

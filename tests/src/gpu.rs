@@ -34,12 +34,15 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Waits for a turn. At most two tests hold one, over all test processes: the simulated device is paced against the
+    /// Waits for a turn. At most [`slots::AT_ONCE`] tests hold one, over all test processes: the simulated device is paced against the
     /// clock, and more programs than processors would only measure each other.
     pub fn take() -> Gpu {
         static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Gpu { name: format!("test-{}-{number}", std::process::id()), _slot: slots::take("gpu", 2) }
+        Gpu {
+            name: format!("test-{}-{number}", std::process::id()),
+            _slot: slots::take("gpu", slots::AT_ONCE),
+        }
     }
 
     /// The name of the GPUs that all shared runs use, as `gpu-sim run --name` takes it.

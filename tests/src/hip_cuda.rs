@@ -5,13 +5,11 @@
 mod omitted;
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::conformance::{self, MODES, Mode, Verdict, is_usual};
 use crate::program::{Kind, Program};
 use crate::runtime::{Installed, Runtime, Sanitized, hip_major};
-use crate::{Gpu, product, workspace};
+use crate::{Gpu, product, slots, workspace};
 
 pub use omitted::{OMITTED, Omitted};
 
@@ -121,28 +119,9 @@ pub struct Outcome {
     pub omitted: usize,
 }
 
-/// The number of programs that [`Gpu::take`] lets run at the same time.
-const AT_ONCE: usize = 2;
-
-/// Calls a function with each program, [`AT_ONCE`] at a time. Returns the results in any order.
-fn each<T: Send>(programs: &[Program], one: impl Fn(&Program) -> T + Sync) -> Vec<T> {
-    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = one(program);
-                    results.lock().expect("no thread fails with it").push(result);
-                }
-            });
-        }
-    });
-    results.into_inner().expect("no thread fails with it")
-}
-
 /// Compares the programs' native output with that in these modes, or in their usual modes if there are none.
 pub fn compare(programs: &[Program], runtime: &HipCuda, named: &[&'static Mode]) -> Outcome {
-    let verdicts = each(programs, |program| {
+    let verdicts = slots::each(programs, slots::AT_ONCE, |program| {
         let verdict = conformance::compare(program, &modes(program, named), runtime);
         let word = match (verdict.problems.is_empty(), omission(program)) {
             (true, None) => "ok",
@@ -178,7 +157,7 @@ pub fn compare(programs: &[Program], runtime: &HipCuda, named: &[&'static Mode])
 /// Compares the programs' native output with that on AMD's runtime and the simulated GPU. A difference does
 /// not fail the test: it only shows where the two runtimes behave differently.
 pub fn against_amd(programs: &[Program], runtime: &HipCuda) -> Outcome {
-    let results = each(programs, |program| {
+    let results = slots::each(programs, slots::AT_ONCE, |program| {
         let gpu = Gpu::take();
         let output = |runtime: &dyn Runtime| {
             let run = gpu.directed(program, runtime)?;

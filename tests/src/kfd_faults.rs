@@ -16,13 +16,13 @@ mod share;
 mod soak;
 mod two;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub use soak::soak;
 
 use crate::faults::missing;
 use crate::faults::stage::{Outcome, Trouble};
+use crate::slots;
 use bed::MECHANISMS;
 
 /// The longest that a queue may stay held when nobody is waited for any more, on a machine that has time for it.
@@ -87,24 +87,16 @@ pub fn run(longest: Duration, part: &str, at_once: usize, say: impl Fn(&str) + S
         MECHANISMS.map(move |mechanism| (format!("{name}, {mechanism}"), case, mechanism))
     });
     let cases: Vec<_> = all.filter(|(name, ..)| name.contains(part)).collect();
-    let [next, passed] = [const { AtomicUsize::new(0) }; 2];
-    std::thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                while let Some((name, case, mechanism)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match attempt(|| case(mechanism, longest)) {
-                        Ok(what) => {
-                            passed.fetch_add(1, Ordering::Relaxed);
-                            say(&format!("ok      {name}: {what}"));
-                        }
-                        Err(why) => say(&format!("FAILED  {name}: {why}")),
-                    }
-                }
-            });
+    let results = slots::each(&cases, at_once, |(name, case, mechanism)| {
+        let result = attempt(|| case(mechanism, longest));
+        match &result {
+            Ok(what) => say(&format!("ok      {name}: {what}")),
+            Err(why) => say(&format!("FAILED  {name}: {why}")),
         }
+        result.is_ok()
     });
-    let passed = passed.into_inner();
-    let failed = cases.len() - passed;
+    let passed = results.iter().filter(|passed| **passed).count();
+    let failed = results.len() - passed;
     say(&format!("{passed} passed, {failed} failed"));
     failed == 0 && passed > 0
 }

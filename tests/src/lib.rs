@@ -42,5 +42,6 @@ pub use runtime::{
     Installed, Runtime, Sanitized, arch, c_program, code_object, example_program, gpreempt_example,
     gpreempt_library, hip_major, linked_program, program, program_behind_the_runtime,
 };
+pub use slots::{AT_ONCE, each};
 pub use trace::Recorder;
 pub use tree::{product, workspace};

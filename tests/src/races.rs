@@ -100,7 +100,7 @@ fn random_programs(
     let (mut made, mut ends) = (0, Vec::new());
     let (mut next, end) = (first, first + count);
     while next < end {
-        let _turn = slots::take("gpu", 2);
+        let _turn = slots::take("gpu", slots::AT_ONCE);
         let many = BATCH.min(end - next);
         let (said, broken) = random::said(&plan, tools, mode, next, many);
         made += said;

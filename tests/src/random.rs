@@ -68,7 +68,7 @@ pub fn kept_seeds() -> impl Iterator<Item = u64> {
     SEEDS.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok())
 }
 
-/// Carries a plan out, two batches at a time. `say` gets a line for each failure and now and then one about the progress.
+/// Carries a plan out, [`AT_ONCE`](crate::AT_ONCE) batches at a time. `say` gets a line for each failure and now and then one about the progress.
 pub fn run(plan: &Plan, tools: &Tools, say: impl Fn(&str) + Sync) -> Outcome {
     let mut batches: VecDeque<(u64, u64)> = VecDeque::new();
     if plan.kept {
@@ -84,13 +84,13 @@ pub fn run(plan: &Plan, tools: &Tools, say: impl Fn(&str) + Sync) -> Outcome {
     let queue = Mutex::new(batches);
     let result = Mutex::new((Outcome::default(), Instant::now()));
     std::thread::scope(|scope| {
-        for _ in 0..2 {
+        for _ in 0..crate::slots::AT_ONCE {
             scope.spawn(|| {
                 loop {
                     // Not in a `while let`, which would keep the lock.
                     let next = lock(&queue).pop_front();
                     let Some((first, count)) = next else { break };
-                    let _turn = crate::slots::take("gpu", 2);
+                    let _turn = crate::slots::take("gpu", crate::slots::AT_ONCE);
                     let batch = batch::run(plan, tools, first, count);
                     for failure in &batch.failures {
                         say(&failure.to_string());

@@ -1,9 +1,29 @@
 //! A limit on how many processes and threads do something at once, by locked files in `target/hip-programs`.
 
 use std::fs::{File, TryLockError};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::tree::lock_file;
+
+/// As many tests as [`crate::Gpu::take`] lets run at once.
+pub const AT_ONCE: usize = 2;
+
+/// Calls a function with each item, so many at a time. Returns the results in any order.
+pub fn each<I: Sync, T: Send>(items: &[I], at_once: usize, one: impl Fn(&I) -> T + Sync) -> Vec<T> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let result = one(item);
+                    results.lock().expect("no thread fails with it").push(result);
+                }
+            });
+        }
+    });
+    results.into_inner().expect("no thread fails with it")
+}
 
 /// One of the places; free again when dropped, also by the end of the process.
 #[derive(Debug)]

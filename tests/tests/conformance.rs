@@ -8,15 +8,10 @@
 //! One line for each program; the last line is `N passed, N failed`, and the exit code 1 if one failed.
 
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tests::conformance::{MODES, Mode, Verdict, compare, is_usual};
 use tests::program::Program;
 use tests::{Installed, product};
-
-/// As many as [`tests::Gpu::take`] lets run at once.
-const AT_ONCE: usize = 2;
 
 struct Wanted {
     names: Vec<String>,
@@ -90,30 +85,15 @@ fn suite(wanted: &Wanted) -> Result<bool, String> {
 
 /// In these modes, or in each program's usual ones if there are none.
 fn compare_all(programs: &[Program], modes: &[&Mode]) -> Vec<Verdict> {
-    let next = AtomicUsize::new(0);
-    let verdicts = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
-            scope.spawn(|| {
-                while let Some(program) = programs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let usual = MODES.iter().filter(|mode| is_usual(mode, &program.directions));
-                    let modes = if modes.is_empty() { &usual.collect::<Vec<_>>()[..] } else { modes };
-                    let verdict = compare(program, modes, &Installed);
-                    let word = match verdict.problems.is_empty() {
-                        true => "ok",
-                        false => "FAILED",
-                    };
-                    let took = verdict.took.as_secs_f32();
-                    println!(
-                        "{word:6} {:24} {:8} held back {took:6.1} s",
-                        verdict.program, verdict.held_back
-                    );
-                    verdicts.lock().expect("no thread fails with it").push(verdict);
-                }
-            });
-        }
+    let mut verdicts = tests::each(programs, tests::AT_ONCE, |program| {
+        let usual = MODES.iter().filter(|mode| is_usual(mode, &program.directions));
+        let modes = if modes.is_empty() { &usual.collect::<Vec<_>>()[..] } else { modes };
+        let verdict = compare(program, modes, &Installed);
+        let word = if verdict.problems.is_empty() { "ok" } else { "FAILED" };
+        let took = verdict.took.as_secs_f32();
+        println!("{word:6} {:24} {:8} held back {took:6.1} s", verdict.program, verdict.held_back);
+        verdict
     });
-    let mut verdicts = verdicts.into_inner().expect("no thread fails with it");
     verdicts.sort_by(|a, b| a.program.cmp(&b.program));
     verdicts
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[test]
 fn programs_survive_faults_while_they_are_held() {
     assert!(
-        tests::kfd_faults::run(Duration::from_secs(15), "", 2, |line| println!("{line}")),
+        tests::kfd_faults::run(Duration::from_secs(15), "", tests::AT_ONCE, |line| println!("{line}")),
         "a case failed; its line says why"
     );
 }
