@@ -496,7 +496,8 @@ fn the_set_of_measurements_keeps_its_figures_in_a_folder() {
     let (code, said) = bench(std::process::Command::new(&program).args(["run", "--", "bash"]));
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(read(&folder.path().join("calibrate.json"))["title"], "simulated GPU");
-    assert!(read(&folder.path().join("run.json"))["date"].is_string());
+    let dates = &read(&folder.path().join("run.json"))["dates"];
+    assert!(dates["calibrate"].is_string() && dates.as_object().unwrap().len() == 1, "{dates}");
 }
 
 #[test]
