@@ -36,6 +36,9 @@ pub(crate) const SPARSE: u32 = 16 * 1024;
 const INTERVAL: u64 = 400_000;
 /// One short command in so many is studied again: in an interval with others its time does not show.
 const RESTUDY: u64 = 61;
+/// The same for short commands that are launched into an empty queue: for a program that waits for each command, a
+/// marker takes as long as several launches, and a wrong time of a short command changes little.
+const RESTUDY_ALONE: u64 = 16 * RESTUDY;
 /// The clock is read at a launch after so much of the window: reading it takes as long as the rest of a short
 /// launch, and what was launched late meanwhile is foreseen to end early by at most that.
 const FOLLOWED: u64 = 16;
@@ -200,6 +203,10 @@ impl Flight {
     pub(crate) fn count_limited(&self, submit: &SubmitHeld, limit: Limit, key: CostKey) -> bool {
         let (before, completed) = (self.launched.load(Ordering::Relaxed), self.completed());
         self.launch_ahead.note_launch(before, completed);
+        if before <= completed {
+            // No marker could show more than what is known.
+            self.since_marker.store(0, Ordering::Relaxed);
+        }
         let due = self.count_free(submit) || self.since_marker.load(Ordering::Relaxed) >= DENSE;
         let cost = limit.cost;
         match limit.config {
@@ -251,7 +258,12 @@ impl Flight {
     pub(crate) fn is_restudied(&self, nanos: u64, budget: u64) -> bool {
         // Spread evenly over the places of a program of any length.
         let spread = self.launched.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        spread.is_multiple_of(RESTUDY) && (2 * nanos <= INTERVAL.max(budget / 2) || self.in_flight() == 0)
+        let is_short = 2 * nanos <= INTERVAL.max(budget / 2);
+        spread.is_multiple_of(RESTUDY)
+            && match self.in_flight() == 0 {
+                true => !is_short || spread.is_multiple_of(RESTUDY_ALONE),
+                false => is_short,
+            }
     }
 
     /// Returns the key of a command at its place: after the launches before it. Programs repeat themselves,
