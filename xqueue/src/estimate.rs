@@ -7,6 +7,8 @@
 //! samples count only where they are the least, because they measure the sleep of the polling thread. If an
 //! interval still runs after twice its estimate plus the time that other queues may have had the device, its
 //! kernels have changed, and their estimates are forgotten.
+//!
+//! An estimate that close samples have confirmed is studied again more rarely, because each study costs two markers.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,6 +21,10 @@ const SLOTS: usize = if cfg!(loom) { 1 } else { 4096 };
 const RECENT: usize = 8;
 /// The number of close samples after which an estimate is no longer fresh.
 const ENOUGH: usize = 4;
+/// The number of confirming samples in a row after which an estimate counts as settled by one degree more.
+const CONFIRMING: usize = 8;
+/// The most degrees, which take two bits.
+const MOST_SETTLED: u32 = 3;
 /// The most keys. Beyond that learning starts anew, so that a program with ever new keys does not grow the
 /// table.
 const MOST_KEYS: usize = 16 * 1024;
@@ -32,6 +38,8 @@ struct Recent {
     close: usize,
     /// The number of samples of any kind.
     samples_seen: usize,
+    /// The number of close samples since the estimate last changed.
+    confirmed: usize,
 }
 
 impl Recent {
@@ -46,18 +54,28 @@ impl Recent {
 
     fn add(&mut self, nanos: u32, close: bool) {
         self.samples_seen += 1;
-        if close || nanos < self.least() {
+        let before = self.least();
+        if close || nanos < before {
             self.samples[self.taken % RECENT] = nanos;
             self.taken += 1;
             self.close += usize::from(close);
+            if self.least().abs_diff(before) > before / 16 {
+                self.confirmed = 0;
+            } else {
+                self.confirmed += usize::from(close);
+            }
         }
+    }
+
+    fn settled(&self) -> u32 {
+        u32::try_from(self.confirmed / CONFIRMING).unwrap_or(MOST_SETTLED).min(MOST_SETTLED)
     }
 }
 
 /// Estimated times by key.
 #[derive(Debug)]
 pub(crate) struct Estimates {
-    /// Tag (from bit 36), fresh (bit 32), nanoseconds (bits 0 to 31); zero is empty.
+    /// Tag (from bit 36), settled (bits 33 and 34), fresh (bit 32), nanoseconds (bits 0 to 31); zero is empty.
     slots: Box<[AtomicU64]>,
     recent: Mutex<HashMap<u64, Recent>>,
 }
@@ -76,6 +94,8 @@ pub(crate) struct Estimate {
     pub(crate) nanos: u64,
     /// True if there are few close samples so far: more of them are worth a close watch.
     pub(crate) fresh: bool,
+    /// How often samples have confirmed it, as a power of two by which further ones are rarer.
+    pub(crate) settled: u32,
 }
 
 impl Estimates {
@@ -90,7 +110,11 @@ impl Estimates {
         }
         let (slot, tag) = index_and_tag(spread(key));
         let word = self.slots[slot].load(Ordering::Relaxed);
-        (word >> 36 == tag).then_some(Estimate { nanos: word & 0xffff_ffff, fresh: (word >> 32) & 1 != 0 })
+        (word >> 36 == tag).then_some(Estimate {
+            nanos: word & 0xffff_ffff,
+            fresh: (word >> 32) & 1 != 0,
+            settled: (word >> 33) as u32 & MOST_SETTLED,
+        })
     }
 
     /// Adds an upper bound.
@@ -110,9 +134,9 @@ impl Estimates {
         let entry = recent.entry(key.0).or_default();
         entry.add(nanos, close);
         let least = u64::from(entry.least());
-        let fresh = u64::from(entry.is_fresh());
+        let (fresh, settled) = (u64::from(entry.is_fresh()), u64::from(entry.settled()));
         let (slot, tag) = index_and_tag(spread(key));
-        self.slots[slot].store(tag << 36 | fresh << 32 | least, Ordering::Relaxed);
+        self.slots[slot].store(tag << 36 | settled << 33 | fresh << 32 | least, Ordering::Relaxed);
     }
 
     /// Forgets an estimate that has proved too small.
@@ -138,14 +162,31 @@ mod tests {
         estimates.learn(key, Duration::from_micros(50), true);
         estimates.learn(key, Duration::from_micros(20), true);
         estimates.learn(key, Duration::from_micros(80), true);
-        assert_eq!(estimates.get(key), Some(Estimate { nanos: 20_000, fresh: true }));
+        assert_eq!(estimates.get(key), Some(Estimate { nanos: 20_000, fresh: true, settled: 0 }));
         estimates.learn(key, Duration::from_micros(70), false);
         for _ in 0..RECENT {
             estimates.learn(key, Duration::from_micros(90), true);
         }
-        assert_eq!(estimates.get(key), Some(Estimate { nanos: 90_000, fresh: false }));
+        assert_eq!(estimates.get(key), Some(Estimate { nanos: 90_000, fresh: false, settled: 0 }));
         estimates.forget(key);
         assert_eq!(estimates.get(key), None);
+    }
+
+    #[test]
+    fn confirmed_estimate_settles_until_it_changes() {
+        let estimates = Estimates::new();
+        let key = CostKey(7);
+        let settled = || estimates.get(key).map(|known| known.settled);
+        let learn = |micros, close| estimates.learn(key, Duration::from_micros(micros), close);
+        learn(50, true);
+        for degree in 1..=MOST_SETTLED + 1 {
+            (0..CONFIRMING).for_each(|_| learn(51, true));
+            assert_eq!(settled(), Some(MOST_SETTLED.min(degree)));
+        }
+        learn(80, false);
+        assert_eq!(settled(), Some(MOST_SETTLED), "the sleep of a thread shows nothing");
+        learn(40, false);
+        assert_eq!(settled(), Some(0), "it was too long");
     }
 
     #[test]

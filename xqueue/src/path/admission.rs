@@ -24,7 +24,7 @@ impl XQueue {
                 let estimates = &self.device.estimates;
                 let placed = self.hot.flight.placed(key);
                 let known = estimates.get(placed).or_else(|| estimates.get(key));
-                let again = |known: Estimate| self.hot.flight.is_restudied(known.nanos, budget);
+                let again = |known: Estimate| self.hot.flight.is_restudied(known, budget);
                 let known = known.map(|known| Estimate { fresh: known.fresh || again(known), ..known });
                 (known.map_or(budget, |known| known.nanos.min(budget)), placed, known)
             }

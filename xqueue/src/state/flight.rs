@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crate::config::LaunchConfig;
 use crate::error::HwError;
+use crate::estimate::Estimate;
 use crate::hw::{CostKey, HwQueue};
 use crate::limit::Limit;
 use crate::state::interval::{Expectation, Interval, Intervals, Keys, Launches};
@@ -34,7 +35,8 @@ pub(crate) const SPARSE: u32 = 16 * 1024;
 /// The least time from marker to marker, in nanoseconds, where all times are known: ends are foreseen then,
 /// and markers only confirm them.
 const INTERVAL: u64 = 400_000;
-/// One short command in so many is studied again: in an interval with others its time does not show.
+/// One short command in so many is studied again, and up to 8 times fewer where its time has been confirmed: in an interval
+/// with others it does not show.
 const RESTUDY: u64 = 61;
 /// The same for short commands that are launched into an empty queue: for a program that waits for each command, a
 /// marker takes as long as several launches, and a wrong time of a short command changes little.
@@ -252,17 +254,17 @@ impl Flight {
         self.completed() < self.open_upto.load(Ordering::Acquire)
     }
 
-    /// Returns true if the next command is to be studied again: one that takes `nanos` by its estimate and
+    /// Returns true if the next command is to be studied again: one that takes this time by its estimate and
     /// would share its interval with others behind this window, or that is launched into an empty queue. A
     /// program that waits for each command never fills the window, so no poll corrects its estimates.
-    pub(crate) fn is_restudied(&self, nanos: u64, budget: u64) -> bool {
+    pub(crate) fn is_restudied(&self, known: Estimate, budget: u64) -> bool {
         // Spread evenly over the places of a program of any length.
         let spread = self.launched.load(Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let is_short = 2 * nanos <= INTERVAL.max(budget / 2);
+        let is_short = 2 * known.nanos <= INTERVAL.max(budget / 2);
         spread.is_multiple_of(RESTUDY)
             && match self.in_flight() == 0 {
                 true => !is_short || spread.is_multiple_of(RESTUDY_ALONE),
-                false => is_short,
+                false => is_short && spread.is_multiple_of(RESTUDY << known.settled),
             }
     }
 
@@ -556,7 +558,7 @@ mod tests {
             let launches = (in_flight..in_flight + 10 * RESTUDY).filter(|launched| {
                 flight.launched.store(*launched, Ordering::Relaxed);
                 flight.completed.store(launched - in_flight, Ordering::Relaxed);
-                flight.is_restudied(5_000_000, 200_000)
+                flight.is_restudied(Estimate { nanos: 5_000_000, fresh: false, settled: 3 }, 200_000)
             });
             launches.count()
         };

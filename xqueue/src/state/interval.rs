@@ -313,7 +313,7 @@ mod tests {
     /// An interval of one command that takes a microsecond.
     fn interval(start: u64, upto: u64) -> Interval {
         let mut keys = Keys::default();
-        keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        keys.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false, settled: 0 }));
         let (mark, unordered_upto, cost_upto, worked_upto) = (Marker(upto), 0, 0, 0);
         let (recorded, unstarted, seen_running) = (None, None, None);
         Interval {
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn launches_without_a_marker_are_foreseen_from_their_start() {
         let mut intervals = Intervals::default();
-        let known = |nanos| Some(Estimate { nanos, fresh: false });
+        let known = |nanos| Some(Estimate { nanos, fresh: false, settled: 0 });
         intervals.since_marker.add(CostKey(7), CostKey(8), known(1_000));
         assert!(intervals.expectation(&launches(1, 0, 0)).is_none(), "its start was not seen");
         intervals.begin(1, now());
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn late_launches_do_not_count_as_a_slow_device() {
-        let known = Some(Estimate { nanos: 1_000_000, fresh: false });
+        let known = Some(Estimate { nanos: 1_000_000, fresh: false, settled: 0 });
         let begun = now();
         let mut intervals = Intervals::default();
         intervals.begin(0, begun);
@@ -459,7 +459,11 @@ mod tests {
         let takes = |intervals: &Intervals, upto, completed| intervals.takes(&launches(upto, 0, completed));
         assert_eq!(takes(&intervals, 0, 0), Some(Duration::ZERO));
         assert_eq!(takes(&intervals, 1, 0), None, "a launch without a limit");
-        intervals.since_marker.add(CostKey(7), CostKey(8), Some(Estimate { nanos: 1_000, fresh: false }));
+        intervals.since_marker.add(
+            CostKey(7),
+            CostKey(8),
+            Some(Estimate { nanos: 1_000, fresh: false, settled: 0 }),
+        );
         assert_eq!(takes(&intervals, 1, 0), Some(Duration::from_micros(1)));
         assert_eq!(takes(&intervals, 2, 0), None, "one more without");
         assert_eq!(takes(&intervals, 2, 1), None, "one more without, and the first one has completed");

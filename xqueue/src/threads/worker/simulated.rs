@@ -286,6 +286,14 @@ fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
     assert!(below.is_empty(), "{}", below.join("\n"));
 }
 
+/// A study costs a marker in front and one behind, which take a part of a short kernel's time.
+#[test]
+fn confirmed_times_are_rarely_studied_again() {
+    let marks = run(Case { kernels: &[10], late: 0, rare: 0, cold: 0 }, LaunchConfig::Adaptive).marks;
+    // One in 40 is for the interval.
+    assert!(marks < 0.035, "{marks}");
+}
+
 /// A command of which little is known ends when nobody expects it, and a first launch takes long. Both show nothing
 /// of the worker's lateness, which the launch-ahead follows.
 #[test]
