@@ -24,7 +24,7 @@ const ENOUGH: usize = 4;
 /// The number of confirming samples in a row after which an estimate counts as settled by one degree more.
 const CONFIRMING: usize = 8;
 /// The most degrees, which take two bits.
-const MOST_SETTLED: u32 = 3;
+const MOST_SETTLED: u32 = 2;
 /// The most keys. Beyond that learning starts anew, so that a program with ever new keys does not grow the
 /// table.
 const MOST_KEYS: usize = 16 * 1024;
@@ -113,7 +113,7 @@ impl Estimates {
         (word >> 36 == tag).then_some(Estimate {
             nanos: word & 0xffff_ffff,
             fresh: (word >> 32) & 1 != 0,
-            settled: (word >> 33) as u32 & MOST_SETTLED,
+            settled: (word >> 33) as u32 & 3,
         })
     }
 

@@ -35,7 +35,7 @@ pub(crate) const SPARSE: u32 = 16 * 1024;
 /// The least time from marker to marker, in nanoseconds, where all times are known: ends are foreseen then,
 /// and markers only confirm them.
 const INTERVAL: u64 = 400_000;
-/// One short command in so many is studied again, and up to 8 times fewer where its time has been confirmed: in an interval
+/// One short command in so many is studied again, and up to 4 times fewer where its time has been confirmed: in an interval
 /// with others it does not show.
 const RESTUDY: u64 = 61;
 /// The same for short commands that are launched into an empty queue: for a program that waits for each command, a
