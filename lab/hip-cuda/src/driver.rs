@@ -152,7 +152,7 @@ macro_rules! functions {
                     // SAFETY: the callers look handles of streams, events, graphs, nodes and pools up in the
                     // tables of live ones. Pointers refer to variables of this crate that outlive the call,
                     // or come from the program, and HIP requires the same of them as CUDA.
-                    errors::result(unsafe { (self.$name)($($argument),*) })
+                    errors::answered(unsafe { (self.$name)($($argument),*) })
                 }
             )*
         }

@@ -5,6 +5,7 @@
 //! single function of AMD's returns another code than CUDA's, that function maps it.
 
 use std::ffi::c_uint;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hip_sys::types::*;
 
@@ -29,6 +30,24 @@ pub(crate) fn result(code: c_uint) -> Answer {
             Err(if same.name().is_some() { same } else { hipErrorUnknown })
         }
     }
+}
+
+/// The error of a kernel that has failed; 0 if none has.
+static LOST: AtomicU32 = AtomicU32::new(0);
+
+/// Translates the code of a call of the driver, and keeps it if it says that a kernel has failed.
+pub(crate) fn answered(code: c_uint) -> Answer {
+    let answer = result(code);
+    if let (700 | 714..=719, Err(error)) = (code, answer) {
+        LOST.store(error.0, Ordering::Relaxed);
+    }
+    answer
+}
+
+/// Returns the error of a kernel that has failed. CUDA's context can do nothing from then on.
+pub(crate) fn lost() -> Option<hipError_t> {
+    let code = LOST.load(Ordering::Relaxed);
+    (code != 0).then_some(hipError_t(code))
 }
 
 /// Replaces one code with another.

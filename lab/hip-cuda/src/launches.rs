@@ -66,7 +66,8 @@ impl Launch {
         if self.block.count() > u64::from(function.threads) {
             return Err(hipErrorLaunchFailure);
         }
-        Ok(())
+        // Before anything is launched: from 7 on AMD's runtime looks at both first, and earlier ones do not look.
+        self.events.iter().filter(|event| !event.is_null()).try_for_each(|&event| events::check(event))
     }
 
     fn go(self, function: &Function) -> Answer {
