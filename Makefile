@@ -60,8 +60,9 @@ test-operations: deps ## Run the server for all users as an operator does, with 
 	@scripts/test-operations $(ARGS)
 
 # `make test-hip-cuda ARGS="events --mode defer"`: a part of the programs and modes. ARGS=--against-amd: the answers beside AMD's.
+# ROCM=6 or 7: as HIP 6.4 or 7.2, as for `make test-rocm`.
 test-hip-cuda: deps ## Compare the test programs on hip-cuda over a CUDA driver on the CPU (docs/hip-cuda.md); "N passed, N failed"
-	@scripts/test-hip-cuda $(ARGS)
+	@scripts/test-hip-cuda $(if $(ROCM),--rocm "$(ROCM)") $(ARGS)
 
 test-hip-cuda-races: deps ## Run ThreadSanitizer on the library on hip-cuda (docs/hip-cuda.md); last line "N passed, N failed"
 	@scripts/test-races --hip-cuda $(ARGS)

@@ -91,7 +91,9 @@ fn modes(program: &Program, named: &[&'static Mode]) -> Vec<&'static Mode> {
 
 /// Returns the entry of a program that cannot run here.
 fn omission(program: &Program) -> Option<&'static Omitted> {
-    OMITTED.iter().find(|omitted| omitted.programs.contains(&program.name.as_str()))
+    OMITTED
+        .iter()
+        .find(|omitted| hip_major() < omitted.runs_from && omitted.programs.contains(&program.name.as_str()))
 }
 
 /// Returns the programs for the installed release whose names contain one of these parts, or all of them if
