@@ -51,6 +51,10 @@ pub struct Device {
 pub struct Window {
     /// One row for each combination of kernel duration and threshold.
     pub rows: Vec<WindowRow>,
+    /// Kernel durations without rows, microseconds: this machine takes longer to launch such a kernel than the kernel runs, so nothing
+    /// waits behind a window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<u64>,
 }
 
 /// One setting of the window.

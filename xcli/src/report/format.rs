@@ -320,7 +320,7 @@ pub mod tests {
                 real_calls_counted: None,
                 figures: vec![figure],
             }),
-            window: part(Window { rows: vec![row] }),
+            window: part(Window { rows: vec![row], left_out: vec![10] }),
             priority: part(QueuePriority { kernel_us: 200, other_kernel_us: 800, rows: vec![] }),
             unit_masks: part(UnitMasks { kernel_us: 2000, refused: None, rows: vec![] }),
             holds: part(Holds { mechanisms: vec![hold] }),

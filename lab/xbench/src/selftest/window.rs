@@ -12,7 +12,7 @@ use crate::hip::Stream;
 use crate::kernels::BusyShape;
 use crate::library::{Library, Queue};
 use crate::random::{Purpose, Random};
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use protocol::report::{Window, WindowRow};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -33,6 +33,8 @@ const QUIET: Duration = Duration::from_millis(5);
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Measured {
     rows: Vec<Row>,
+    /// Lengths of kernels that are launched more slowly than they run, microseconds.
+    left_out: Vec<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,7 +59,7 @@ pub(super) fn measure(parent: &Parent, shim: &Path) -> Result<Window> {
     let worker = parent.worker::<Measured>("library", Some(preload));
     let (shimmed, _) = worker.context("with the library")?;
     let rows = shimmed.rows.into_iter().map(|row| row.beside(&native)).collect::<Result<_>>()?;
-    Ok(Window { rows })
+    Ok(Window { rows, left_out: shimmed.left_out })
 }
 
 impl Row {
@@ -93,9 +95,10 @@ pub(super) fn work(short: bool) -> Result<Measured> {
     // The length of the counted work, and the number of suspensions.
     let (length, suspensions) =
         if short { (Duration::from_millis(20), 3) } else { (Duration::from_millis(300), 20) };
-    let mut rows = Vec::new();
+    let mut measured = Measured { rows: Vec::new(), left_out: Vec::new() };
     for kernel_us in KERNELS_US {
         bench.kernel_us = kernel_us;
+        let mut rows = Vec::new();
         for &threshold in thresholds {
             // The adaptive window starts anew with each stream.
             let stream = hip.stream()?;
@@ -110,13 +113,24 @@ pub(super) fn work(short: bool) -> Result<Measured> {
             let mut samples = Vec::new();
             if let Some(queue) = queue {
                 for _ in 0..suspensions {
-                    samples.push(bench.suspension(&stream, queue, threshold)?);
+                    match bench.suspension(&stream, queue, threshold)? {
+                        Some(sample) => samples.push(sample),
+                        None => break,
+                    }
+                }
+                if samples.len() < suspensions {
+                    break;
                 }
             }
             rows.push(Row { kernel_us, threshold, kernels_per_s, suspensions: samples });
         }
+        match rows.len() == thresholds.len() {
+            true => measured.rows.append(&mut rows),
+            false => measured.left_out.push(kernel_us),
+        }
     }
-    Ok(Measured { rows })
+    ensure!(!measured.rows.is_empty(), "all launched kernels had run when their queue was suspended");
+    Ok(measured)
 }
 
 #[derive(Debug)]
@@ -140,8 +154,13 @@ impl Bench {
     }
 
     /// Suspends the queue while kernels wait. Returns the microseconds until the last kernel in flight has
-    /// ended, and how many ended meanwhile.
-    fn suspension(&mut self, stream: &Stream, queue: Queue, threshold: Option<u64>) -> Result<(f64, u64)> {
+    /// ended, and how many ended meanwhile; none if no kernel waited, however many were launched.
+    fn suspension(
+        &mut self,
+        stream: &Stream,
+        queue: Queue,
+        threshold: Option<u64>,
+    ) -> Result<Option<(f64, u64)>> {
         let mut more = 2 * threshold.unwrap_or(ADAPTIVE_MOST) + 4 * RUNNING;
         // If this thread is delayed between its launches, all of them have run when it suspends.
         for _ in 0..6 {
@@ -160,11 +179,11 @@ impl Bench {
             self.kernels.finish(stream)?;
             let (last, ended) = outcome?;
             if left > 0 {
-                return Ok((microseconds(last), ended - before));
+                return Ok(Some((microseconds(last), ended - before)));
             }
             more *= 2;
         }
-        bail!("all launched kernels had run when the queue was suspended")
+        Ok(None)
     }
 
     /// Waits until nothing is in flight. Returns the end of the last kernel, counted from `at`, and its
@@ -198,7 +217,8 @@ mod tests {
             kernels_per_s,
             suspensions: suspensions.to_vec(),
         };
-        let native = Measured { rows: vec![row(50, 19_000.0, &[]), row(500, 1_990.0, &[])] };
+        let rows = vec![row(50, 19_000.0, &[]), row(500, 1_990.0, &[])];
+        let native = Measured { rows, left_out: Vec::new() };
         let made = row(500, 1_980.0, &[(900.0, 2), (1400.0, 3)]).beside(&native).unwrap();
         assert_eq!((made.native_kernels_per_s, made.batch), (1_990.0, Some(2)));
         assert_eq!((made.idle_us.max, made.in_flight.p50), (1400.0, 2.0));
