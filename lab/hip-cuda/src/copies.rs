@@ -357,8 +357,8 @@ api! {
     [pfn] fn hipMemcpyWithStream(to: *mut c_void, from: *const c_void, bytes: usize, kind: hipMemcpyKind,
         stream: hipStream_t) {
         copy_async(to, from, bytes, kind, stream)?;
-        // A copy within a device is asynchronous (`hipMemcpyWithStream` in hip_memory.cpp).
-        let within = place(to) == Place::Device && place(from) == Place::Device;
+        // A copy within a device is asynchronous (`hipMemcpyWithStream` in hip_memory.cpp), but not in 5.2 (tested on 5.2.3).
+        let within = blobs::major() >= 6 && place(to) == Place::Device && place(from) == Place::Device;
         if within || captures::is_capturing(stream) {
             return Ok(());
         }
