@@ -558,7 +558,7 @@ mod tests {
             let launches = (in_flight..in_flight + 10 * RESTUDY).filter(|launched| {
                 flight.launched.store(*launched, Ordering::Relaxed);
                 flight.completed.store(launched - in_flight, Ordering::Relaxed);
-                flight.is_restudied(Estimate { nanos: 5_000_000, fresh: false, settled: 3 }, 200_000)
+                flight.is_restudied(Estimate { nanos: 5_000_000, fresh: false, settled: 2 }, 200_000)
             });
             launches.count()
         };
