@@ -97,7 +97,7 @@ pub(crate) unsafe fn give_back(
             Direct::NotNow => {
                 let returning = pools.prepare_return(address, block, found.queue.id());
                 let launched = returning.clone();
-                let call = move || if launched.launch() { invoke() } else { hipSuccess };
+                let call = move || launched.launch().map_or(hipSuccess, |_in_flight| invoke());
                 // Kept, because the memory would leak if the command were dropped.
                 // SAFETY: the program has given the memory up, so any thread may return it.
                 let command = unsafe { HipCommand::new("hipFreeAsync", Footprint::default(), call) }.kept();

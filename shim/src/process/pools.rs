@@ -47,6 +47,8 @@ pub(crate) struct Returning {
     block: Block,
     queue: QueueId,
     state: AtomicU8,
+    /// Locked while the runtime makes the return.
+    call: Mutex<()>,
     /// The other queues whose further commands follow the return.
     followers: Mutex<Vec<QueueId>>,
 }
@@ -61,13 +63,25 @@ impl Returning {
         self.state.compare_exchange(PENDING, state, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Begins the return. Returns false if the block was allocated again, so that it must not be returned.
-    pub(crate) fn launch(&self) -> bool {
-        self.end(LAUNCHED)
+    /// Begins the return, which lasts until the guard is dropped. Returns `None` if the block was allocated
+    /// again, so that it must not be returned.
+    pub(crate) fn launch(&self) -> Option<MutexGuard<'_, ()>> {
+        let call = self.call.lock();
+        self.end(LAUNCHED).then_some(call)
     }
 
     fn is_pending(&self) -> bool {
         self.state.load(Ordering::Acquire) == PENDING
+    }
+
+    /// Returns true while the runtime makes the return: it does not have the block yet.
+    fn is_in_flight(&self) -> bool {
+        self.state.load(Ordering::Acquire) == LAUNCHED && self.call.is_locked()
+    }
+
+    /// Waits until the runtime has made a return that it has begun.
+    fn wait_made(&self) {
+        drop(self.call.lock());
     }
 
     /// Returns true if this queue's further commands follow the return.
@@ -140,13 +154,14 @@ impl Pools {
 
     /// Allocates the smallest sufficient block whose return to this pool by this queue is deferred. If there
     /// is none, allocates one of another queue whose return this queue follows, if the pool follows events.
+    /// If there is none either, waits for the returns in flight: the runtime may allocate these blocks.
     pub(crate) fn take_back(&self, queue: QueueId, pool: hipMemPool_t, size: usize) -> Option<*mut c_void> {
         if self.open.load(Ordering::Acquire) == 0 {
             return None;
         }
         // Called without a lock, because the runtime may wait inside.
         let follows = self.following.is_some_and(|each| each.follows(pool));
-        let returning = self.pending();
+        let returning = self.open();
         loop {
             let fits = |one: &&Arc<Returning>| {
                 let is_of = one.block.pool == pool.as_raw() && one.block.size >= size && one.is_pending();
@@ -157,7 +172,8 @@ impl Pools {
                 follows && one.block.size <= size.saturating_add(size / 8) && one.precedes(queue)
             };
             let all = returning.iter().map(|(one, _)| one);
-            let best = all.filter(|one| fits(one)).min_by_key(|one| (one.queue != queue, one.block.size))?;
+            let best = all.filter(|one| fits(one)).min_by_key(|one| (one.queue != queue, one.block.size));
+            let Some(best) = best else { break };
             if best.end(TAKEN) {
                 let block = Block { lent: best.block.lent || best.queue != queue, ..best.block };
                 if block.lent {
@@ -167,6 +183,16 @@ impl Pools {
                 return Some(std::ptr::with_exposed_provenance_mut(best.address));
             }
         }
+        if !Thread::current().is_in_callback() {
+            let is_before = |one: &Arc<Returning>| {
+                one.block.pool == pool.as_raw() && one.precedes(queue) && one.is_in_flight()
+            };
+            let all = returning.iter().map(|(one, _)| one);
+            let in_flight: Vec<_> = all.filter(|one| is_before(one)).cloned().collect();
+            drop(returning);
+            in_flight.iter().for_each(|one| one.wait_made());
+        }
+        None
     }
 
     /// Makes a call that allocates memory of a pool.
@@ -180,7 +206,7 @@ impl Pools {
         if self.following.is_none() || self.open.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let returning = self.pending();
+        let returning = self.open();
         let all = returning.iter().map(|(one, _)| one);
         all.filter(|one| one.precedes(queue)).cloned().collect()
     }
@@ -322,21 +348,27 @@ impl Pools {
         queue: QueueId,
     ) -> Arc<Returning> {
         let address = address.expose_provenance();
-        let followers = Mutex::default();
-        Arc::new(Returning { address, block, queue, state: AtomicU8::new(PENDING), followers })
+        Arc::new(Returning {
+            address,
+            block,
+            queue,
+            state: AtomicU8::new(PENDING),
+            call: Mutex::default(),
+            followers: Mutex::default(),
+        })
     }
 
     /// Notes the command of a deferred return.
     pub(crate) fn submitted(&self, returning: Arc<Returning>, command: After) {
-        let mut all = self.pending();
+        let mut all = self.open();
         all.push((returning, Some(command)));
         self.open.store(all.len(), Ordering::Release);
     }
 
-    /// Locks the deferred returns, without those that were made.
-    fn pending(&self) -> MutexGuard<'_, Vec<(Arc<Returning>, Option<After>)>> {
+    /// Locks the deferred returns, without those that the runtime has made.
+    fn open(&self) -> MutexGuard<'_, Vec<(Arc<Returning>, Option<After>)>> {
         let mut all = self.returning.lock();
-        all.retain(|(one, _)| one.is_pending());
+        all.retain(|(one, _)| one.is_pending() || one.is_in_flight());
         self.open.store(all.len(), Ordering::Release);
         all
     }
@@ -347,8 +379,11 @@ impl Pools {
         if Thread::current().is_in_callback() {
             return false;
         }
-        let open: Vec<_> = self.pending().iter().filter_map(|(_, command)| command.clone()).collect();
-        open.iter().for_each(After::wait_launched);
+        let open = self.open().clone();
+        for (one, command) in &open {
+            command.iter().for_each(After::wait_launched);
+            one.wait_made();
+        }
         !open.is_empty()
     }
 
@@ -402,14 +437,42 @@ mod tests {
         assert_eq!(pools.take_back(QueueId(1), hipMemPool_t::NULL, 16), None);
         assert_eq!(pools.take_back(QueueId(1), POOL, 4097), None);
         assert_eq!(pools.take_back(QueueId(1), POOL, 256), Some(address(0x2000)));
-        assert!(!small.launch(), "it belongs to the program again");
-        assert!(large.launch(), "its turn has come");
+        assert!(small.launch().is_none(), "it belongs to the program again");
+        assert!(large.launch().is_some(), "its turn has come");
         assert_eq!(pools.take_back(QueueId(1), POOL, 16), None, "the runtime has it");
         assert_eq!(
             pools.remove(address(0x2000)),
             Some(Block { size: 256, pool: POOL.as_raw(), lent: false })
         );
         assert_eq!(pools.remove(address(0x1000)), None);
+    }
+
+    #[test]
+    fn a_return_in_flight_is_awaited() {
+        let pools = Pools::new(None, None);
+        let one = returning(&pools, 0x1000, 64, 1);
+        let made = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let call = one.launch().expect("nobody has allocated it");
+            let waits = [
+                scope.spawn(|| {
+                    assert_eq!(pools.take_back(QueueId(1), POOL, 64), None);
+                    made.load(Ordering::SeqCst)
+                }),
+                scope.spawn(|| {
+                    pools.wait_for_returns();
+                    made.load(Ordering::SeqCst)
+                }),
+            ];
+            assert_eq!(pools.take_back(QueueId(2), POOL, 64), None, "another queue does not wait");
+            for _ in 0..100 {
+                std::thread::yield_now();
+            }
+            made.store(true, Ordering::SeqCst);
+            drop(call);
+            assert_eq!(waits.map(|wait| wait.join().unwrap()), [true, true]);
+        });
+        assert!(!pools.wait_for_returns(), "the runtime has it");
     }
 
     /// Pools that follow events, and that cannot be asked for memory.
@@ -456,14 +519,14 @@ mod tests {
         pools.waits(other, second, three);
         assert_eq!(pools.take_back(three, POOL, 3000), None, "the runtime would not take so large a one");
         assert_eq!(pools.take_back(three, POOL, 4000), Some(address(0x1000)));
-        assert!(!block.launch(), "it belongs to the program again");
+        assert!(block.launch().is_none(), "it belongs to the program again");
         assert_eq!(pools.take_back(two, POOL, 4096), None);
         assert!(pools.remove(address(0x1000)).is_some_and(|block| block.is_lent()));
         // What was launched is the runtime's to hand out.
         let launched = returning(&pools, 0x2000, 4096, 1);
         pools.recorded(event, first, pools.before_record(one));
         pools.waits(event, first, two);
-        assert!(launched.launch());
+        assert!(launched.launch().is_some());
         assert_eq!(pools.take_back(two, POOL, 4096), None);
         // A pool that is destroyed hands nothing out.
         pools.allocated(address(0x3000), 4096, POOL);
