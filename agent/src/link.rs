@@ -172,6 +172,14 @@ impl ServerLink {
         }
     }
 
+    /// Returns true if the server wants to know when a queue turns ready or idle, or if there is no server.
+    pub(crate) fn wants_events(&self) -> bool {
+        self.server.is_muted()
+            || self.pages.get().is_none_or(|pages| {
+                pages.server().wants.load(Ordering::Relaxed) & (EVENT_READY | EVENT_IDLE) != 0
+            })
+    }
+
     /// Writes the activity, then returns the server's event mask. The server writes the mask first and then
     /// reads the activity, so that at least one of the two sees the other's store.
     fn write(&self, slot: &Slot, activity: Activity) -> u32 {

@@ -6,10 +6,11 @@ use parking_lot::Mutex;
 use sim::{SimDevice, SimQueue, World, unlimited, until};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use xqueue::{
     CommandSpec, Config, CostKey, DeviceId, Direct, Domain, Done, GRACE, Observer, Permission, QueueConfig,
-    QueueId, XQueue,
+    QueueId, ResumeFlags, SuspendFlags, XQueue,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,8 +234,10 @@ fn queue_behind_the_window_stays_brief_until_its_command_counts() {
     let seen = Cell::new(0);
     until("the queue is seen idle in pauses of learnt requests", || {
         bed.seen.3.lock().clear();
-        let begun = Instant::now();
+        // The queue turns ready between the two.
+        let before = Instant::now();
         launch(2);
+        let begun = Instant::now();
         until("the pause is over", || begun.elapsed() >= pause);
         launch(3);
         until("it is idle", || {
@@ -242,11 +245,76 @@ fn queue_behind_the_window_stays_brief_until_its_command_counts() {
             !bed.queue.is_ready()
         });
         if bed.told().starts_with(&[Told::Briefly, Told::Idle]) {
-            let idle_after = bed.seen.3.lock()[0].duration_since(begun);
+            let idle_after = bed.seen.3.lock()[0].duration_since(before);
             // A quarter of a millisecond before the earliest second command.
             assert!(idle_after >= pause - Duration::from_micros(250), "{idle_after:?}");
             seen.set(seen.get() + 1);
         }
         seen.get() == 5
     });
+}
+
+/// An observer that waits for idle queues only while this is true.
+#[derive(Default)]
+struct Awaits(AtomicBool, Seen);
+
+impl Observer for Awaits {
+    fn turned_ready(&self, queue: QueueId, tag: usize, at: Instant) {
+        self.1.turned_ready(queue, tag, at);
+    }
+    fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done) {
+        self.1.turned_idle(queue, tag, since, done);
+    }
+    fn counts_brief(&self) -> bool {
+        true
+    }
+    fn awaits_idle(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn queue_for_whose_idleness_nobody_waits_stays_ready_until_the_watcher_looks() {
+    let observer = Arc::new(Awaits::default());
+    let domain = Domain::new(Config { watch: true, ..unlimited() }, observer.clone());
+    domain.add_device(DeviceId(0), Arc::new(SimDevice));
+    let world = World::new();
+    world.log.lock().queues.push(sim::HwState { auto: true, ..sim::HwState::default() });
+    let hw = Arc::new(SimQueue { world: world.clone(), index: 0 });
+    let queue = domain.create_queue(DeviceId(0), hw, QueueConfig::default()).expect("the device is known");
+    let round_of = |key: u64| {
+        until("it is launched", || {
+            let spec = CommandSpec::new(CostKey(key));
+            matches!(queue.try_direct(&spec, || world.launch(0, 1)), Direct::Launched(_, Ok(())))
+        });
+        queue.synced(queue.begin_sync());
+        queue.is_ready()
+    };
+    let round = || round_of(1);
+    let told = || std::mem::take(&mut *observer.1.1.lock());
+    let idle = || until("the watcher turns it idle", || !queue.is_ready());
+    // The watcher may be at the queue, and may look between two rounds if this thread is preempted there.
+    until("a hundred rounds are told as one", || {
+        idle();
+        told();
+        (0..100).filter(|_| round()).count() == 100 && told() == [Told::Ready]
+    });
+    idle();
+    until("the observer knows", || !observer.1.1.lock().is_empty());
+    assert_eq!(told(), [Told::Idle]);
+    // A first command whose end the program asks for never becomes brief.
+    for _ in 0..40 {
+        let begun = Instant::now();
+        round_of(2);
+        until("the pause is over", || begun.elapsed() >= PAUSE);
+        round_of(3);
+        idle();
+    }
+    assert!(!told().contains(&Told::Briefly));
+    until("a suspension that waits for idleness waits for completion", round);
+    queue.suspend(SuspendFlags::WAIT_IDLE);
+    queue.resume(ResumeFlags::NONE);
+    observer.0.store(true, Ordering::SeqCst);
+    // It waits now: each round is told at once, unless the watcher holds a lock.
+    until("a round ends idle", || !round());
 }

@@ -104,7 +104,7 @@ impl XQueue {
                 self.wait_completed(self.core.tickets.bound());
             }
             if flags.has(SuspendFlags::WAIT_IDLE) {
-                self.wait_until(|queue| !queue.is_ready());
+                self.wait_until(|queue| !queue.is_ready() || queue.is_known_complete());
             }
         }
         self.state.permission.set(QueuePermission::PROGRAM, true);

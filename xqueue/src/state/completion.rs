@@ -7,7 +7,8 @@
 //!
 //! A queue is ready from its first unfinished command on. It turns idle with both locks held. It turns ready
 //! under the submit lock (direct) or under `pending` (append). So one change follows the other, and a thread
-//! that proves idleness cannot miss an unfinished command.
+//! that proves idleness cannot miss an unfinished command. Behind a synchronization it may stay ready until the
+//! watcher looks (ADR 35).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,7 +185,8 @@ impl XQueue {
     }
 
     /// Notes that the synchronisation has returned with success: everything in the snapshot has completed.
-    /// Turns the queue idle if nothing else is unfinished.
+    /// Turns the queue idle if nothing else is unfinished, unless nobody waits for that
+    /// ([`crate::Observer::awaits_idle`]).
     pub fn synced(&self, snapshot: CompletionSnapshot) {
         self.hot.flight.complete(snapshot);
         self.trace_completed();
@@ -220,6 +222,23 @@ impl XQueue {
         }
     }
 
+    /// Returns true if the queue, whose completion the program has awaited, may stay ready: nobody waits for it
+    /// to turn idle, and the watcher turns it idle if no other command comes.
+    fn may_stay_ready(&self) -> bool {
+        let ready = self.state.ready.load();
+        if !matches!(ready, Ready::First | Ready::Yes)
+            || !self.core.watcher.awake.load(Ordering::Relaxed)
+            || self.core.observer.awaits_idle()
+        {
+            return false;
+        }
+        // The next command follows an end that the program has asked for, so it is not the second one of a request.
+        if ready == Ready::First && self.state.ready.fill() {
+            self.accounting.lock().preludes.turned_idle(true);
+        }
+        true
+    }
+
     /// Turns idle if nothing is pending or in flight. If a lock is taken another thread is at work, and a
     /// later check will do. `by_program`: the program has asked for completion, or waits for it.
     pub(crate) fn try_idle(&self, by_program: bool) {
@@ -230,6 +249,9 @@ impl XQueue {
             self.accounting.lock().preludes.turned_idle(true);
         }
         if !self.is_ready() || unfinished() || !by_program && self.is_brief_still() {
+            return;
+        }
+        if by_program && self.may_stay_ready() {
             return;
         }
         let Some(_submit) = self.try_submit() else {

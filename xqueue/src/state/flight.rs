@@ -418,10 +418,16 @@ impl Flight {
     }
 
     pub(crate) fn complete(&self, snapshot: CompletionSnapshot) {
-        self.cost_completed.fetch_max(snapshot.cost, Ordering::AcqRel);
+        // Costs and unordered launches rarely change, and an exchange takes as long as ten loads.
+        let raise = |sum: &AtomicU64, upto: u64| {
+            if sum.load(Ordering::Acquire) < upto {
+                sum.fetch_max(upto, Ordering::AcqRel);
+            }
+        };
+        raise(&self.cost_completed, snapshot.cost);
         self.worked.complete(snapshot.worked);
-        self.unordered_done.fetch_max(snapshot.unordered, Ordering::AcqRel);
-        self.completed.fetch_max(snapshot.launched, Ordering::AcqRel);
+        raise(&self.unordered_done, snapshot.unordered);
+        raise(&self.completed, snapshot.launched);
     }
 
     /// Notes that everything in the snapshot, and everything launched since under the submit lock, has

@@ -101,6 +101,12 @@ impl Readiness {
         Ready::of(self.0.swap(ready.word(), Ordering::SeqCst))
     }
 
+    /// Lets the next command show nothing new. Returns false if it shows nothing new already.
+    pub(crate) fn fill(&self) -> bool {
+        let (from, to) = (Ready::First.word(), Ready::Yes.word());
+        self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
     /// Turns an idle queue ready in this way. Returns false if it is not idle.
     pub(crate) fn begin(&self, ready: Ready) -> bool {
         let (from, to) = (Ready::No.word(), ready.word());

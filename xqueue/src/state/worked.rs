@@ -36,7 +36,7 @@ impl Worked {
     #[inline]
     pub(crate) fn complete(&self, upto: u64) {
         // Without a limit no time is ever known.
-        if upto != 0 {
+        if upto > self.completed.load(Ordering::Acquire) {
             self.completed.fetch_max(upto, Ordering::AcqRel);
         }
     }

@@ -22,7 +22,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::thread::JoinHandle;
 use std::time::Instant;
-use xqueue::{CommandSpec, CostKey, Direct, HwError, HwQueue, HwResult, Marker, QueueConfig, XQueue};
+use xqueue::{
+    CommandSpec, CostKey, Direct, HwError, HwQueue, HwResult, Marker, Observer, QueueConfig, XQueue,
+};
 
 struct Hw;
 
@@ -237,11 +239,14 @@ fn connected_client_obeys_and_reports() {
         Activity::Idle { since: Some(_) }
     ));
     assert_eq!(shared.notifications(), 0);
+    assert!(!bed.shared.awaits_idle(), "a queue may stay ready");
     shared.server.wants.store(EVENT_READY, Ordering::SeqCst);
+    assert!(bed.shared.awaits_idle());
     assert!(launch(&first));
     synchronize(&first);
     assert_eq!(shared.notifications(), 1);
     shared.server.wants.store(EVENT_IDLE, Ordering::SeqCst);
+    assert!(bed.shared.awaits_idle());
     assert!(launch(&first));
     synchronize(&first);
     assert_eq!(shared.notifications(), 1);

@@ -2,7 +2,7 @@
 //! a synchronization.
 //!
 //! A process is started either with the library or without it, so two workers run at the same time, and short
-//! rounds alternate between them: both see the same machine. A figure is the median over rounds of the
+//! rounds alternate between them, on one processor: both see the same machine. A figure is the median over rounds of the
 //! difference within a round. The runtime under both does nothing (see `null-runtime/`), so that only the
 //! path to it takes time. With `--real` the machine's own HIP follows, where the ratio counts.
 //!

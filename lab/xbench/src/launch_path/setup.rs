@@ -8,6 +8,7 @@ use crate::files::scratch;
 use crate::process::{Program, SERVER_PATIENCE, poll};
 use crate::server::Connection;
 use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_getaffinity};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -147,6 +148,19 @@ impl Server {
     }
 }
 
+/// Returns the processors that this process may use, each alone. Both calls of a round are made on the same one, and
+/// each round on the next one: on a GPU two processors differed by more than the library adds, for as long as a process
+/// stayed on them.
+fn processors() -> Vec<CpuSet> {
+    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
+    let alone = |cpu| {
+        let mut one = CpuSet::new();
+        one.set(cpu);
+        one
+    };
+    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(alone).collect()
+}
+
 /// Makes rounds that do not count, until one has the right limit; at most for [`SERVER_PATIENCE`]. The first
 /// looks functions up and warms caches. On a loaded machine the scheduler's first decision comes late, and
 /// until then the launch window has another limit.
@@ -202,12 +216,14 @@ impl Setup<'_> {
             _ => None,
         };
         let mut workers = [Worker::start(self.runtime, None)?, shimmed];
+        let processors = processors();
         let mut pairs = Vec::new();
         for &round in plan {
             let [native, shimmed] = &mut workers;
             native.round(round)?;
             warm_up(|| Ok(condition.has_right_limit(round, shimmed.round(round)?)))?;
-            let figures = interleave(&[0, 1], rounds, |_, &index: &usize| {
+            let figures = interleave(&[0, 1], rounds, |number, &index: &usize| {
+                workers[index].keep_on(processors.get(number % processors.len().max(1)));
                 let took = workers[index].round(round)?;
                 ensure!(
                     index == 0 || condition.has_right_limit(round, took),

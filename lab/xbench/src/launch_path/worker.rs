@@ -5,6 +5,8 @@ use super::target::Runtime;
 use crate::library_log::Counts;
 use crate::process::{LIBRARY, Program, clear_environment, this_program};
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -89,6 +91,15 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the thread that makes the calls on this processor. The library's own threads, which it has started by
+    /// then, stay free. Where that is forbidden, the rounds only differ more.
+    pub(super) fn keep_on(&self, processor: Option<&CpuSet>) {
+        let thread = i32::try_from(self.program.pid()).ok().and_then(Pid::from_raw);
+        if let (Some(thread), Some(processor)) = (thread, processor) {
+            let _ = sched_setaffinity(Some(thread), processor);
+        }
     }
 
     pub(super) fn round(&mut self, round: Round) -> Result<Took> {
