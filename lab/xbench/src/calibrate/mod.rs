@@ -12,7 +12,7 @@
 mod traffic;
 mod worker;
 
-pub(crate) use worker::{card, objection};
+pub(crate) use worker::{card, close, objection};
 
 use crate::card::Card;
 use crate::process::this_program;

@@ -14,8 +14,10 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io::BufRead;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The lengths of kernels alone, microseconds.
@@ -24,6 +26,8 @@ const LENGTHS_US: [u64; 4] = [10, 100, 1_000, 10_000];
 const CHECK_US: u64 = 1_000;
 /// The length of the kernels that two processes run at the same time, microseconds.
 pub(super) const BESIDE_US: u64 = 1_000;
+/// The number of such kernels in a row.
+const CHECKED: u64 = 30;
 /// The work of each length, as kernels in a row.
 const IN_A_ROW: Duration = Duration::from_millis(100);
 /// The most kernels that are measured one by one.
@@ -40,7 +44,7 @@ const RUN_UP: Duration = Duration::from_millis(50);
 pub(super) enum Work {
     /// Kernels of all lengths, alone
     Alone,
-    /// Kernels of one length, alone
+    /// Kernels of one length, alone, for each line of standard input
     Check,
     /// Kernels at the same time as another process
     Beside,
@@ -67,6 +71,14 @@ pub(super) struct Length {
     pub(super) in_a_row_us: f64,
 }
 
+/// One answer of a process that checks the GPU.
+#[derive(Debug, Serialize, Deserialize)]
+struct Checked {
+    card: Card,
+    /// The time of kernels of [`CHECK_US`] without a pause over their number, microseconds.
+    in_a_row_us: f64,
+}
+
 /// The answer of a process beside another.
 #[derive(Debug, Serialize, Deserialize)]
 struct Share {
@@ -81,7 +93,11 @@ pub(super) fn run(work: Work, traffic: Traffic) -> Result<()> {
     match work {
         Work::Traffic => answer(&traffic::measure(&opened, traffic)?),
         Work::Alone => answer(&Alone { card: Card::of(&opened.hip)?, lengths: bench.lengths(&LENGTHS_US)? }),
-        Work::Check => answer(&Alone { card: Card::of(&opened.hip)?, lengths: bench.lengths(&[CHECK_US])? }),
+        Work::Check => std::io::stdin().lock().lines().try_for_each(|line| {
+            line?;
+            let in_a_row_us = bench.in_a_row(CHECK_US, CHECKED)?;
+            answer(&Checked { card: Card::of(&opened.hip)?, in_a_row_us })
+        }),
         Work::Beside => {
             bench.launch(BESIDE_US, AHEAD)?;
             opened.stream.synchronize()?;
@@ -103,9 +119,37 @@ fn command(this: &Path, work: Work) -> Command {
     command
 }
 
+/// The process that checks the GPU. It stays, and does nothing between two checks: to open the GPU takes longer than to
+/// check it.
+static CHECKER: Mutex<Option<Program>> = Mutex::new(None);
+
+fn checker() -> MutexGuard<'static, Option<Program>> {
+    // A program that was left in the middle of an answer fails at the next one.
+    CHECKER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check(this: &Path) -> Result<Checked> {
+    let mut checker = checker();
+    let mut program = match checker.take() {
+        Some(program) => program,
+        None => Program::start("calibrate", command(this, Work::Check))?,
+    };
+    program.tell("check")?;
+    let line = program.line(PATIENCE)?;
+    *checker = Some(program);
+    parse(&line)
+}
+
+/// Ends the process that checks the GPU, until the next check: before measurements with many processes. An AMD GPU runs
+/// eight at a time (the VMIDs that KFD has), so one more would make them take turns.
+pub(crate) fn close() -> Result<()> {
+    let program = checker().take();
+    program.map_or(Ok(()), |program| program.end().map(drop))
+}
+
 /// Returns the machine's own GPU. A process of its own opens it, so that this one never does. `this` is this program.
 pub(crate) fn card(this: &Path) -> Result<Card> {
-    Ok(alone(this, Work::Check).context("--real measures this machine's own GPU")?.card)
+    Ok(check(this).context("--real measures this machine's own GPU")?.card)
 }
 
 /// Returns the times in which a kernel of this length may follow the one before, in microseconds: 5 % more, and what the
@@ -150,16 +194,18 @@ pub(super) fn beside(this: &Path) -> Result<[f64; 2]> {
 
 fn read<T: DeserializeOwned>(line: String, process: Program) -> Result<T> {
     process.end()?;
-    serde_json::from_str(&line).with_context(|| format!("the answer {line:?} is malformed"))
+    parse(&line)
 }
 
-/// Checks that the machine's own GPU runs a kernel in the time that it is told to take. Returns the reason why not.
+fn parse<T: DeserializeOwned>(line: &str) -> Result<T> {
+    serde_json::from_str(line).with_context(|| format!("the answer {line:?} is malformed"))
+}
+
+/// Checks that the machine's own GPU runs a kernel in the time that it is told to take. Returns the reason if not.
 pub(crate) fn objection(this: &Path) -> Result<Option<String>> {
-    let alone = alone(this, Work::Check)?;
-    let wrong = alone.lengths.iter().find(|length| !limit(length.asked_us).is_met(length.in_a_row_us));
-    Ok(wrong.map(|length| {
-        format!("kernels of {} µs took {:.0} µs afterwards", length.asked_us, length.in_a_row_us)
-    }))
+    let took_us = check(this)?.in_a_row_us;
+    let is_wrong = !limit(CHECK_US).is_met(took_us);
+    Ok(is_wrong.then(|| format!("kernels of {CHECK_US} µs took {took_us:.0} µs afterwards")))
 }
 
 struct Bench<'a> {
@@ -192,10 +238,20 @@ impl<'a> Bench<'a> {
         Ok(f64::from(behind.milliseconds_since(before)?) * 1e3)
     }
 
-    fn lengths(&self, lengths_us: &[u64]) -> Result<Vec<Length>> {
-        // The first launches load the kernel, and wake the GPU.
+    /// Makes the first launches, which load the kernel and wake the GPU.
+    fn warm_up(&self) -> Result<()> {
         self.launch(CHECK_US, 2 * AHEAD)?;
-        self.stream().synchronize()?;
+        self.stream().synchronize()
+    }
+
+    /// Returns the time of so many kernels without a pause over their number, microseconds.
+    fn in_a_row(&self, asked_us: u64, count: u64) -> Result<f64> {
+        self.warm_up()?;
+        Ok(self.between_events(asked_us, count)? / count as f64)
+    }
+
+    fn lengths(&self, lengths_us: &[u64]) -> Result<Vec<Length>> {
+        self.warm_up()?;
         lengths_us.iter().map(|&asked_us| self.length(asked_us)).collect()
     }
 

@@ -135,6 +135,9 @@ impl Session {
             let scratch = scratch()?;
             let files = RunFiles(scratch.path());
             write_json(&files.session(), self)?;
+            if self.parts.len() > 2 {
+                calibrate::close()?;
+            }
             let mut command = Command::new(this);
             process::die_with_parent(&mut command);
             command.arg("session").arg("--dir").arg(files.0);
