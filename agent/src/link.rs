@@ -7,7 +7,9 @@ use crate::futex;
 use crate::notifier::Notifier;
 use crate::pages::Pages;
 use crate::tracer::Tracer;
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, ServerPage, Slot, activity_of, activity_word};
+use protocol::page::{
+    EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, MAY_STAY_READY, ServerPage, Slot, activity_of, activity_word,
+};
 use protocol::status::Activity;
 use protocol::time::Time;
 use std::ptr;
@@ -172,12 +174,10 @@ impl ServerLink {
         }
     }
 
-    /// Returns true if the server wants to know when a queue turns ready or idle, or if there is no server.
-    pub(crate) fn wants_events(&self) -> bool {
-        self.server.is_muted()
-            || self.pages.get().is_none_or(|pages| {
-                pages.server().wants.load(Ordering::Relaxed) & (EVENT_READY | EVENT_IDLE) != 0
-            })
+    /// Returns true if the server permits that a queue stays ready between synchronizations.
+    pub(crate) fn may_stay_ready(&self) -> bool {
+        let permits = |pages: &Pages| pages.server().wants.load(Ordering::Relaxed) & MAY_STAY_READY != 0;
+        !self.server.is_muted() && self.pages.get().is_some_and(permits)
     }
 
     /// Writes the activity, then returns the server's event mask. The server writes the mask first and then

@@ -166,10 +166,9 @@ impl Observer for Shared {
         unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), done)) }
     }
 
-    /// A server that wants no event of this queue has nobody else to give the device to.
     fn awaits_idle(&self) -> bool {
         self.mode.get() != Mode::GLOBAL
-            || self.link.wants_events()
+            || !self.link.may_stay_ready()
             || self.link.tracer.is_on()
             || self.preemption.host().has_ended_hints()
     }

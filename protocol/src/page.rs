@@ -47,6 +47,9 @@ pub const EVENT_READY: u32 = 1;
 pub const EVENT_IDLE: u32 = 2;
 /// [`ServerPage::wants`]: keep [`ClientHeader::completed`] up to date, because another client waits.
 pub const EVENT_PROGRESS: u32 = 4;
+/// [`ServerPage::wants`]: a queue whose completion the program has awaited may stay ready until the client's watcher looks,
+/// because no other client is waiting for it to become idle. Older servers never set it.
+pub const MAY_STAY_READY: u32 = 8;
 
 /// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Trace`].
 pub const TAKES_TRACES: u32 = 1;
@@ -68,7 +71,7 @@ pub struct ServerPage {
     pub deadline: AtomicU64,
     /// Counter of changes that concern the client's agent; a futex.
     pub changes: AtomicU32,
-    /// Event mask of the server: `EVENT_*`.
+    /// Event mask of the server: `EVENT_*`, and [`MAY_STAY_READY`].
     pub wants: AtomicU32,
     /// Counter of requests to update every number of the client's page.
     pub report: AtomicU32,

@@ -15,7 +15,7 @@ use protocol::bounds::Priority;
 use protocol::codes::PreemptLevel;
 use protocol::hint::{Laxity, ProcessHints, QueueHints};
 use protocol::ids::{ClientId, DeviceId, Pid, QueueId};
-use protocol::page::{EVENT_IDLE, EVENT_READY};
+use protocol::page::{EVENT_IDLE, EVENT_READY, MAY_STAY_READY};
 use protocol::policy::PolicyKind;
 use protocol::status::{Activity, Counts, Gang, QueueStatus, Queues};
 use protocol::time::Time;
@@ -298,7 +298,7 @@ impl Handshake {
                 self.next_read(world, place + 1)
             }
             Server::WritesMask { client, missed } => {
-                let more = world.to_publish[client] & !world.event_mask[client] != 0;
+                let more = world.to_publish[client] & !world.event_mask[client] & !MAY_STAY_READY != 0;
                 world.event_mask[client] = world.to_publish[client];
                 // It notifies no longer, and may have turned ready since it was read.
                 let ends = world.by_event[client] && world.event_mask[client] & EVENT_READY == 0;

@@ -4,7 +4,8 @@ use policies::{DeviceUse, Engine, SchedEntity};
 use protocol::bounds::Priority;
 use protocol::hint::QueueHints;
 use protocol::ids::DeviceId;
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY};
+use protocol::operation::Permit;
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, MAY_STAY_READY};
 use protocol::status::{Activity, QueueStatus};
 use protocol::time::Time;
 use std::time::Duration;
@@ -75,10 +76,14 @@ impl<'a> Rules<'a> {
     /// A queue that turns ready can change a decision. A queue that turns idle can, if the client runs and another client is suspended
     /// on a device where it has work, or runs there and may outrank it then; or if a policy counts all events. Completions are
     /// reported if another client has waited for long enough.
-    pub fn of(&self, index: usize, queues: &[QueueStatus], run: bool, watched: bool) -> u32 {
+    ///
+    /// Where no change is reported, queues may stay ready between synchronizations, if the client is alone, or looks for
+    /// idle queues often because it has a window. Otherwise a client that begins work next would wait too long.
+    pub fn of(&self, index: usize, queues: &[QueueStatus], permit: &Permit, watched: bool) -> u32 {
         if self.alone {
-            return 0;
+            return MAY_STAY_READY;
         }
+        let run = permit.run;
         let units = self.engine.entities();
         let unit = &units.all()[index];
         let uses = units.uses(unit);
@@ -92,7 +97,9 @@ impl<'a> Rules<'a> {
         let idle = falls
             || self.needs_idle_events && unit.ready
             || runs_in.any(|contest| self.contests[contest].has_waiter);
-        word(ready(unit, uses, units.devices(), queues, self.now), idle, watched)
+        let ready = ready(unit, uses, units.devices(), queues, self.now);
+        let stays = !ready && !idle && run && permit.limit;
+        word(ready, idle, watched) | if stays { MAY_STAY_READY } else { 0 }
     }
 }
 

@@ -63,7 +63,7 @@ use protocol::hint::{Hints, ProcessHints};
 use protocol::ids::{ClientId, DeviceId, Pid};
 use protocol::message::ToServer;
 use protocol::operation::{Permit, Reason};
-use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, HEARTBEAT};
+use protocol::page::{EVENT_IDLE, EVENT_PROGRESS, EVENT_READY, HEARTBEAT, MAY_STAY_READY};
 use protocol::status::{Gang, Queues, Status};
 use protocol::time::Time;
 use record::Recorder;
@@ -515,12 +515,9 @@ impl<P: ClientPage> Core<P> {
         let mut missed = false;
         let all = self.clients.iter_mut().zip(gangs(&mut self.status));
         for (index, (state, gang)) in all.enumerate() {
-            let event_mask = if self.on {
-                rules.of(index, &gang.queues, state.decided.run, state.is_watched())
-            } else {
-                0
-            };
-            let more = event_mask & !state.event_mask;
+            let event_mask =
+                if self.on { rules.of(index, &gang.queues, &state.decided, state.is_watched()) } else { 0 };
+            let more = event_mask & !state.event_mask & !MAY_STAY_READY;
             if state.event_mask != event_mask {
                 state.event_mask = event_mask;
                 state.page.set_event_mask(event_mask);

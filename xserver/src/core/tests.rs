@@ -334,13 +334,27 @@ fn word_has_the_requested_level_and_list_the_level_in_force() {
 #[test]
 fn single_client_reports_no_events() {
     let mut fixture = Fixture::new(Settings::default(), &[&[(1, 0)], &[]]);
-    assert_eq!(fixture.page(0).event_mask.get(), 0);
+    assert_eq!(fixture.page(0).event_mask.get(), MAY_STAY_READY);
     fixture.core.apply(fixture.clients[1], &created(1, 0, 1, 9)).unwrap();
     fixture.step();
     assert_eq!([0, 1].map(|client| fixture.page(client).event_mask.get()), [EVENT_READY; 2]);
     fixture.core.leave(fixture.clients[1]);
     fixture.step();
-    assert_eq!(fixture.page(0).event_mask.get(), 0);
+    assert_eq!(fixture.page(0).event_mask.get(), MAY_STAY_READY);
+}
+
+#[test]
+fn client_with_a_window_may_stay_ready_while_no_other_has_work() {
+    let two = || Fixture::new(Settings::default(), &[&[(1, 0)], &[(1, 9)]]);
+    let mut fixture = two();
+    fixture.flip(0);
+    let event_masks = |fixture: &Fixture| [0, 1].map(|client| fixture.page(client).event_mask.get());
+    assert_eq!(event_masks(&fixture), [MAY_STAY_READY, EVENT_READY]);
+    fixture.flip(1);
+    assert_eq!(event_masks(&fixture)[1], EVENT_IDLE, "the first one waits");
+    let mut fixture = two();
+    fixture.flip(1);
+    assert_eq!(event_masks(&fixture), [EVENT_READY, 0], "it has no window, so its watcher looks rarely");
 }
 
 #[test]

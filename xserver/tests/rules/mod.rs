@@ -17,7 +17,7 @@ pub fn decide(engine: &mut Engine, gangs: Vec<Gang>, now: Time) -> (Vec<Permit>,
     event_mask::note(&mut contests, engine, permits.iter().map(|permit| (permit.run, None)));
     let rules = Rules::new(engine, &contests, now);
     let clients = gangs.iter().zip(&permits).enumerate();
-    let wanted = clients.map(|(place, (gang, permit))| rules.of(place, &gang.queues, permit.run, false));
+    let wanted = clients.map(|(place, (gang, permit))| rules.of(place, &gang.queues, permit, false));
     let wanted = wanted.collect();
     (permits, wanted)
 }

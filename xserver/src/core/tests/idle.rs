@@ -117,7 +117,7 @@ fn client_that_reports_no_longer_is_read_once_more() {
     // The next access of the server writes this mask.
     *fixture.world.between.borrow_mut() = vec![(0, 0, 1), (0, 0, 1)];
     fixture.step();
-    assert_eq!((page.event_mask.get(), page.notified.get()), (0, false));
+    assert_eq!((page.event_mask.get(), page.notified.get()), (MAY_STAY_READY, false));
     let client = fixture.core.clients(&root()).next().unwrap();
     assert_eq!(client.queues[0].state, QueueState::Running);
 }
