@@ -77,6 +77,8 @@ impl SlotTable {
             }
         }
         for (handle, entry) in gone {
+            // What it has done counts. If it has stayed ready, no thread has written that.
+            entry.write_work(pages.slot(entry.index));
             entry.slot.set(None);
             // It is never suspended from now on, whatever was set since it has gone.
             entry.queue.set_policy_run(true);
@@ -168,10 +170,7 @@ impl SlotTable {
             slot.in_flight.store(stats.in_flight, Ordering::Relaxed);
             slot.suspensions.store(stats.suspensions, Ordering::Relaxed);
             slot.suspended_ns.store(nanos(stats.suspended), Ordering::Relaxed);
-            // A thread that turns the queue idle may have stored later values.
-            slot.direct.fetch_max(stats.direct, Ordering::Relaxed);
-            slot.deferred.fetch_max(stats.deferred, Ordering::Relaxed);
-            slot.worked_ns.fetch_max(nanos(stats.worked), Ordering::Relaxed);
+            entry.write_work(slot);
             completed += stats.completed;
             busy = busy.max(entry.queue.busy_for());
         }
@@ -183,6 +182,14 @@ impl SlotTable {
 }
 
 impl Entry {
+    /// Writes what the queue has done. A thread that turns it idle may have stored later values.
+    fn write_work(&self, slot: &Slot) {
+        let stats = self.queue.stats();
+        slot.direct.fetch_max(stats.direct, Ordering::Relaxed);
+        slot.deferred.fetch_max(stats.deferred, Ordering::Relaxed);
+        slot.worked_ns.fetch_max(nanos(stats.worked), Ordering::Relaxed);
+    }
+
     /// Writes the queue's activity into its new slot, unless a launching thread has done so. The word of a
     /// new slot is 0, which launching threads never write.
     fn write_activity(&self, slot: &Slot) {

@@ -25,6 +25,9 @@ use crate::sync::{Instant, Ordering, now};
 /// its completion.
 const MOST: usize = 32;
 
+/// The most synchronizations between two looks of the watcher that leave the queue ready.
+const MOST_STAYS: u32 = 16 * 1024;
+
 /// A call that waits inside the runtime for everything that has been launched on a queue. While there is one,
 /// no thread records a marker only to see the tail complete: the runtime would make the recording thread wait
 /// as long (`hipEventRecord` beside `hipStreamSynchronize`, seen with ROCm 5.2.3), and the return of the call
@@ -54,7 +57,7 @@ impl Completion {
     /// Notes that the command is seen complete. Turns its queue idle if nothing else is unfinished.
     pub fn seen(&self) {
         self.complete();
-        self.own.0.try_idle(true);
+        self.own.0.idle_or_stay();
     }
 
     /// Returns true if the command is known to have completed, by whatever has shown it.
@@ -191,7 +194,7 @@ impl XQueue {
         self.hot.flight.complete(snapshot);
         self.trace_completed();
         self.reconcile();
-        self.try_idle(true);
+        self.idle_or_stay();
         self.settle_markers();
     }
 
@@ -208,7 +211,7 @@ impl XQueue {
                 queue.synced(*snapshot);
             }
         }
-        self.try_idle(true);
+        self.idle_or_stay();
     }
 
     /// Returns true while the queue has a command that is brief by what is learnt and does not count yet. To turn
@@ -222,21 +225,33 @@ impl XQueue {
         }
     }
 
-    /// Returns true if the queue, whose completion the program has awaited, may stay ready: nobody waits for it
-    /// to turn idle, and the watcher turns it idle if no other command comes.
-    fn may_stay_ready(&self) -> bool {
-        let ready = self.state.ready.load();
-        if !matches!(ready, Ready::First | Ready::Yes)
-            || !self.core.watcher.awake.load(Ordering::Relaxed)
-            || self.core.observer.awaits_idle()
-        {
-            return false;
+    /// Turns idle, as [`XQueue::try_idle`] does, because the program has seen the completion of what it has submitted. If
+    /// nobody waits for that, the queue stays ready, and the watcher turns it idle if no other command comes.
+    fn idle_or_stay(&self) {
+        let stays = match self.state.ready.load() {
+            Ready::No | Ready::Briefly => false,
+            Ready::First | Ready::Yes => {
+                self.is_known_complete() && self.is_watched() && !self.core.observer.awaits_idle()
+            }
+        };
+        if !stays {
+            return self.try_idle(true);
         }
+        let stays = &self.watch.stays;
+        stays.store(stays.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         // The next command follows an end that the program has asked for, so it is not the second one of a request.
-        if ready == Ready::First && self.state.ready.fill() {
+        if self.state.ready.load() == Ready::First && self.state.ready.fill() {
             self.accounting.lock().preludes.turned_idle(true);
         }
-        true
+    }
+
+    /// Returns true if the watcher looks at this queue soon: in a process with a limit, where others may wait, after its
+    /// short pause. A watcher that has stopped is noticed only after a number of times, because the clock is not read.
+    fn is_watched(&self) -> bool {
+        let watcher = &self.core.watcher;
+        watcher.awake.load(Ordering::Relaxed)
+            && (!self.is_limited() || watcher.is_quick.load(Ordering::Relaxed))
+            && self.watch.stays.load(Ordering::Relaxed) < MOST_STAYS
     }
 
     /// Turns idle if nothing is pending or in flight. If a lock is taken another thread is at work, and a
@@ -249,9 +264,6 @@ impl XQueue {
             self.accounting.lock().preludes.turned_idle(true);
         }
         if !self.is_ready() || unfinished() || !by_program && self.is_brief_still() {
-            return;
-        }
-        if by_program && self.may_stay_ready() {
             return;
         }
         let Some(_submit) = self.try_submit() else {

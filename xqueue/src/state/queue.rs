@@ -101,6 +101,8 @@ pub(crate) struct WatchState {
     pub(crate) front: AtomicU64,
     /// Since when the worker has not responded although something may be launched.
     pub(crate) still_since: AtomicU64,
+    /// The synchronizations since the last look that have left the queue ready.
+    pub(crate) stays: AtomicU32,
 }
 
 /// An edge of the launch order: launched after everything of `queue` up to and including ticket `through`.

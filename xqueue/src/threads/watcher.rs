@@ -66,8 +66,10 @@ pub(crate) fn run(core: &Core) {
         idle_checks = if ready { 0 } else { idle_checks + 1 };
         if idle_checks < PATIENCE {
             // Where nothing moves for long, a delay by a small part of that time does not matter.
-            still_checks = if moved || chaos { 0 } else { still_checks + 1 };
-            let pause = if limited { QUIET } else { RELAXED } * (1 + still_checks / 64);
+            still_checks = if moved || chaos || !ready { 0 } else { still_checks + 1 };
+            let slower = still_checks / 64;
+            let pause = if limited { QUIET } else { RELAXED } * (1 + slower);
+            watcher.is_quick.store(limited && slower == 0, Ordering::Relaxed);
             watcher.signal.wait_at_most(key, pause.min(STALE));
             continue;
         }
@@ -118,6 +120,7 @@ fn launch_for_worker(queue: &XQueue, at: u64) -> bool {
 
 /// Checks a ready queue. Returns true if something was launched or completed since the last check.
 fn watch(queue: &XQueue, stale: bool) -> bool {
+    queue.watch.stays.store(0, Ordering::Relaxed);
     let completed = queue.hot.flight.completed();
     let launched = queue.hot.flight.launched();
     let quiet = queue.watch.launched.swap(launched, Ordering::Relaxed) == launched;

@@ -10,6 +10,8 @@ pub(crate) struct WatcherHandle {
     enabled: bool,
     /// True while the thread checks regularly; false while it sleeps and has to be woken.
     pub(crate) awake: AtomicBool,
+    /// True if the thread's present pause is its shortest one.
+    pub(crate) is_quick: AtomicBool,
     /// True if the thread could not be started.
     missing: AtomicBool,
     /// The time of the thread's last check or wake-up ([`crate::state::lease::Epoch`]).
@@ -23,6 +25,7 @@ impl WatcherHandle {
         Self {
             enabled: enabled && !cfg!(loom),
             awake: AtomicBool::new(false),
+            is_quick: AtomicBool::new(false),
             missing: AtomicBool::new(false),
             checked: AtomicU64::new(0),
             signal: Signal::new(),

@@ -43,10 +43,10 @@ const LOW_ALONE_SECONDS: f64 = 5.0;
 #[derive(Debug, Clone, Args)]
 pub struct CorunArgs {
     /// The urgent model and its requests per second
-    #[arg(long, value_name = "TRACE@RATE")]
+    #[arg(long, value_name = "TRACE@RATE", default_value = "examples/traces/resnet18_bs1.json@20")]
     high: High,
     /// The batch model
-    #[arg(long, value_name = "TRACE")]
+    #[arg(long, value_name = "TRACE", default_value = "examples/traces/resnet50_bs256.json")]
     low: PathBuf,
     /// Multiplies kernel durations and the host's gaps between submits
     #[arg(long, value_name = "K", default_value_t = 1.0, value_parser = replay::scale)]

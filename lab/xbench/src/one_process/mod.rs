@@ -40,10 +40,10 @@ const LOW: usize = 1;
 #[derive(Debug, Clone, Args)]
 pub struct OneProcessArgs {
     /// The urgent model and its requests per second
-    #[arg(long, value_name = "TRACE@RATE")]
+    #[arg(long, value_name = "TRACE@RATE", default_value = "examples/traces/resnet18_bs1.json@20")]
     high: High,
     /// The batch model
-    #[arg(long, value_name = "TRACE")]
+    #[arg(long, value_name = "TRACE", default_value = "examples/traces/resnet50_bs256.json")]
     low: PathBuf,
     /// Policy in the process
     #[arg(long, value_name = "POLICY", default_value = "HPF", value_parser = policy)]
