@@ -26,7 +26,7 @@ use crate::sync::{Instant, Ordering, now};
 const MOST: usize = 32;
 
 /// The most synchronizations between two looks of the watcher that leave the queue ready.
-const MOST_STAYS: u32 = 16 * 1024;
+const MOST_STAYS: u32 = 64 * 1024;
 
 /// A call that waits inside the runtime for everything that has been launched on a queue. While there is one,
 /// no thread records a marker only to see the tail complete: the runtime would make the recording thread wait
