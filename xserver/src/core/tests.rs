@@ -50,7 +50,10 @@ struct FakePage {
     permission: Cell<u64>,
     completed: Cell<u64>,
     taken: Cell<u64>,
+    /// What the device has done for each queue.
     worked_ns: Cell<u64>,
+    /// The same, for one queue more than for the others.
+    worked_more_ns: [Cell<u64>; 3],
     busy_until: Cell<u64>,
     stopped: Cell<bool>,
     wakes: Cell<u32>,
@@ -138,8 +141,9 @@ impl ClientPage for PageOfWorld {
         Counts::default()
     }
 
-    fn worked_ns(&self, _: u32) -> u64 {
-        self.page.worked_ns.get()
+    fn worked_ns(&self, index: u32) -> u64 {
+        let more = self.page.worked_more_ns.get(index as usize).map_or(0, Cell::get);
+        self.page.worked_ns.get().saturating_add(more)
     }
 
     fn completed(&self) -> u64 {

@@ -173,10 +173,12 @@ impl Player {
                 let page = self.fixture.page(client);
                 let id = self.fixture.clients[client];
                 let state = self.fixture.core.clients.iter().find(|state| state.client == id);
-                let mut slots = state.iter().flat_map(|state| &state.slots);
-                if slots.any(|slot| page.words[slot.index as usize].get() & 1 == 1) {
+                let slots = state.iter().flat_map(|state| &state.slots).map(|slot| slot.index as usize);
+                // The device works for queues that are ready only.
+                for slot in slots.filter(|slot| page.words[*slot].get() & 1 == 1) {
                     page.completed.set(page.completed.get() + 1);
-                    page.worked_ns.set(page.worked_ns.get() + us * 1_000);
+                    let worked = &page.worked_more_ns[slot];
+                    worked.set(worked.get() + us * 1_000);
                 }
             }
             Event::Stop(client, stops) => self.fixture.page(client).stopped.set(stops),
@@ -262,5 +264,17 @@ proptest! {
                 prop_assert_eq!(one, other, "{} after {:?}", POLICIES[row].kind, event);
             }
         }
+    }
+}
+
+/// What a queue had done, and the server had not seen when the queue was destroyed, counts for no other queue.
+#[test]
+fn work_of_a_destroyed_queue_is_not_that_of_another() {
+    let flips = [0, 1, 3, 3, 3].map(|client| Event::Flip(client, 0));
+    let [mut one, mut other] = [false, true].map(|forgets| Player::new(&POLICIES[3], forgets));
+    for event in flips.iter().chain(&[Event::Complete(3, 1), Event::Destroy(3, 0)]) {
+        one.play(event);
+        other.play(event);
+        assert_eq!(one.shows(), other.shows(), "{event:?}");
     }
 }
