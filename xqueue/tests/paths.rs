@@ -190,7 +190,6 @@ fn full_pending_makes_its_caller_wait_holding_nothing() {
     };
     // The waiter holds nothing: control, getters and other submissions get through.
     bed.queues[q].suspend(SuspendFlags::NONE);
-    bed.queues[q].resume(ResumeFlags::NONE);
     assert_eq!(bed.queues[q].stats().deferred, 5);
     bed.queues[q].resume(ResumeFlags::NONE);
     waiter.join().expect("no panic").expect("open");
