@@ -174,7 +174,7 @@ impl ServerLink {
         }
     }
 
-    /// Returns true if the server permits that a queue stays ready between synchronizations.
+    /// Returns true if the server permits queues to stay ready between synchronizations.
     pub(crate) fn may_stay_ready(&self) -> bool {
         let permits = |pages: &Pages| pages.server().wants.load(Ordering::Relaxed) & MAY_STAY_READY != 0;
         !self.server.is_muted() && self.pages.get().is_some_and(permits)

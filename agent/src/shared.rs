@@ -166,7 +166,7 @@ impl Observer for Shared {
         unsafe { self.activity_changed(tag, |link, slot| link.turned_idle(slot, time_of(since), done)) }
     }
 
-    fn awaits_idle(&self) -> bool {
+    fn needs_idle_report(&self) -> bool {
         self.mode.get() != Mode::GLOBAL
             || !self.link.may_stay_ready()
             || self.link.tracer.is_on()

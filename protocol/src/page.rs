@@ -47,8 +47,8 @@ pub const EVENT_READY: u32 = 1;
 pub const EVENT_IDLE: u32 = 2;
 /// [`ServerPage::wants`]: keep [`ClientHeader::completed`] up to date, because another client waits.
 pub const EVENT_PROGRESS: u32 = 4;
-/// [`ServerPage::wants`]: a queue whose completion the program has awaited may stay ready until the client's watcher looks,
-/// because no other client is waiting for it to become idle. Older servers never set it.
+/// [`ServerPage::wants`]: no other client waits for this one. After a synchronization a queue may stay ready until the
+/// client's watcher turns it idle. An older server never sets this bit.
 pub const MAY_STAY_READY: u32 = 8;
 
 /// [`ClientHeader::takes`]: the client takes [`crate::message::ToClient::Trace`].

@@ -168,10 +168,10 @@ pub trait Observer: Send + Sync {
     /// which on it counts as idle. That is earlier than now after a brief command that completed before it
     /// counted.
     fn turned_idle(&self, queue: QueueId, tag: usize, since: Instant, done: Done);
-    /// Returns true if the observer waits for a queue to turn idle. If not, a queue whose completion the program has
-    /// awaited may stay ready until the watcher looks, which takes a few of its pauses: a program that launches and
-    /// waits in turns is spared two changes for each launch.
-    fn awaits_idle(&self) -> bool {
+    /// Returns true if the observer needs to know at once when a queue turns idle. If it does not, a queue stays ready after
+    /// a synchronization, and the watcher turns it idle a few of its pauses later. This saves two state changes for each
+    /// launch of a program that synchronizes after each launch.
+    fn needs_idle_report(&self) -> bool {
         true
     }
     /// Returns true if the observer tells brief work from other work. Called before

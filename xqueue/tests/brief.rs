@@ -254,11 +254,11 @@ fn queue_behind_the_window_stays_brief_until_its_command_counts() {
     });
 }
 
-/// An observer that waits for idle queues only while this is true.
+/// An observer that needs the report of an idle queue only while `0` is true.
 #[derive(Default)]
-struct Awaits(AtomicBool, Seen);
+struct Reports(AtomicBool, Seen);
 
-impl Observer for Awaits {
+impl Observer for Reports {
     fn turned_ready(&self, queue: QueueId, tag: usize, at: Instant) {
         self.1.turned_ready(queue, tag, at);
     }
@@ -268,14 +268,14 @@ impl Observer for Awaits {
     fn counts_brief(&self) -> bool {
         true
     }
-    fn awaits_idle(&self) -> bool {
+    fn needs_idle_report(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
 
 #[test]
-fn queue_for_whose_idleness_nobody_waits_stays_ready_until_the_watcher_looks() {
-    let observer = Arc::new(Awaits::default());
+fn queue_stays_ready_until_the_watcher_looks_if_the_observer_needs_no_report() {
+    let observer = Arc::new(Reports::default());
     let domain = Domain::new(Config { watch: true, ..unlimited() }, observer.clone());
     domain.add_device(DeviceId(0), Arc::new(SimDevice));
     let world = World::new();
@@ -315,6 +315,6 @@ fn queue_for_whose_idleness_nobody_waits_stays_ready_until_the_watcher_looks() {
     queue.suspend(SuspendFlags::WAIT_IDLE);
     queue.resume(ResumeFlags::NONE);
     observer.0.store(true, Ordering::SeqCst);
-    // It waits now: each round is told at once, unless the watcher holds a lock.
+    // Each round is told at once now, unless the watcher holds a lock.
     until("a round ends idle", || !round());
 }

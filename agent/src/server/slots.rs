@@ -13,7 +13,7 @@ use protocol::page::{ACCEPTS_STREAM_PRIORITIES, SLOTS, Slot, activity_word};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use xqueue::{Window, XQueue};
+use xqueue::{Stats, Window, XQueue};
 
 /// A queue with a slot.
 #[derive(Debug)]
@@ -77,12 +77,13 @@ impl SlotTable {
             }
         }
         for (handle, entry) in gone {
-            // What it has done counts. If it has stayed ready, no thread has written that.
-            entry.write_work(pages.slot(entry.index));
+            // A queue that has stayed ready has not written its work itself.
+            let stats = entry.queue.stats();
+            write_work(pages.slot(entry.index), &stats);
             entry.slot.set(None);
             // It is never suspended from now on, whatever was set since it has gone.
             entry.queue.set_policy_run(true);
-            self.completed_by_gone += entry.queue.stats().completed;
+            self.completed_by_gone += stats.completed;
             self.free.push_back(entry.index);
             if entry.announced {
                 report(&ToServer::QueueDestroyed { queue: QueueId(handle) });
@@ -170,7 +171,7 @@ impl SlotTable {
             slot.in_flight.store(stats.in_flight, Ordering::Relaxed);
             slot.suspensions.store(stats.suspensions, Ordering::Relaxed);
             slot.suspended_ns.store(nanos(stats.suspended), Ordering::Relaxed);
-            entry.write_work(slot);
+            write_work(slot, &stats);
             completed += stats.completed;
             busy = busy.max(entry.queue.busy_for());
         }
@@ -181,15 +182,14 @@ impl SlotTable {
     }
 }
 
-impl Entry {
-    /// Writes what the queue has done. A thread that turns it idle may have stored later values.
-    fn write_work(&self, slot: &Slot) {
-        let stats = self.queue.stats();
-        slot.direct.fetch_max(stats.direct, Ordering::Relaxed);
-        slot.deferred.fetch_max(stats.deferred, Ordering::Relaxed);
-        slot.worked_ns.fetch_max(nanos(stats.worked), Ordering::Relaxed);
-    }
+/// Writes what a queue has done. A thread that turns the queue idle may have stored later values.
+fn write_work(slot: &Slot, stats: &Stats) {
+    slot.direct.fetch_max(stats.direct, Ordering::Relaxed);
+    slot.deferred.fetch_max(stats.deferred, Ordering::Relaxed);
+    slot.worked_ns.fetch_max(nanos(stats.worked), Ordering::Relaxed);
+}
 
+impl Entry {
     /// Writes the queue's activity into its new slot, unless a launching thread has done so. The word of a
     /// new slot is 0, which launching threads never write.
     fn write_activity(&self, slot: &Slot) {

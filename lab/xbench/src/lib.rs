@@ -20,7 +20,7 @@
 //!
 //! Measuring: `experiment` (modes in interleaved blocks), `account` (for the device's time), `compare`,
 //! `stats`, `report` (figures with limits), `table`, `svg`, `card` (the machine's own GPU). Programs: `process`, `server` (questions to
-//! xserver), `simulated` (gpu-sim, or the machine's own GPU), `library`, `library_log`, `processor_time`. Devices: `hip`, `hsa`,
+//! xserver), `simulated` (gpu-sim, or the machine's own GPU), `library`, `library_log`, `processor_time`, `processors`. Devices: `hip`, `hsa`,
 //! `kernels`, which `rtc` compiles and a `cache` keeps, and `contents`, which checks what they compute.
 
 mod account;
@@ -45,6 +45,7 @@ pub mod policy_sim;
 pub mod preempt;
 mod process;
 mod processor_time;
+mod processors;
 mod random;
 pub mod replay;
 mod report;

@@ -161,7 +161,7 @@ impl Pools {
         }
         // Called without a lock, because the runtime may wait inside.
         let follows = self.following.is_some_and(|each| each.follows(pool));
-        let returning = self.open();
+        let returning = self.lock_unmade();
         loop {
             let fits = |one: &&Arc<Returning>| {
                 let is_of = one.block.pool == pool.as_raw() && one.block.size >= size && one.is_pending();
@@ -206,7 +206,7 @@ impl Pools {
         if self.following.is_none() || self.open.load(Ordering::Acquire) == 0 {
             return Vec::new();
         }
-        let returning = self.open();
+        let returning = self.lock_unmade();
         let all = returning.iter().map(|(one, _)| one);
         all.filter(|one| one.precedes(queue)).cloned().collect()
     }
@@ -360,13 +360,13 @@ impl Pools {
 
     /// Notes the command of a deferred return.
     pub(crate) fn submitted(&self, returning: Arc<Returning>, command: After) {
-        let mut all = self.open();
+        let mut all = self.lock_unmade();
         all.push((returning, Some(command)));
         self.open.store(all.len(), Ordering::Release);
     }
 
     /// Locks the deferred returns, without those that the runtime has made.
-    fn open(&self) -> MutexGuard<'_, Vec<(Arc<Returning>, Option<After>)>> {
+    fn lock_unmade(&self) -> MutexGuard<'_, Vec<(Arc<Returning>, Option<After>)>> {
         let mut all = self.returning.lock();
         all.retain(|(one, _)| one.is_pending() || one.is_in_flight());
         self.open.store(all.len(), Ordering::Release);
@@ -379,7 +379,7 @@ impl Pools {
         if Thread::current().is_in_callback() {
             return false;
         }
-        let open = self.open().clone();
+        let open = self.lock_unmade().clone();
         for (one, command) in &open {
             command.iter().for_each(After::wait_launched);
             one.wait_made();

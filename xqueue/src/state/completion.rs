@@ -188,8 +188,8 @@ impl XQueue {
     }
 
     /// Notes that the synchronisation has returned with success: everything in the snapshot has completed.
-    /// Turns the queue idle if nothing else is unfinished, unless nobody waits for that
-    /// ([`crate::Observer::awaits_idle`]).
+    /// If nothing else is unfinished, turns the queue idle, or leaves that to the watcher if the observer permits it
+    /// ([`crate::Observer::needs_idle_report`]).
     pub fn synced(&self, snapshot: CompletionSnapshot) {
         self.hot.flight.complete(snapshot);
         self.trace_completed();
@@ -225,28 +225,28 @@ impl XQueue {
         }
     }
 
-    /// Turns idle, as [`XQueue::try_idle`] does, because the program has seen the completion of what it has submitted. If
-    /// nobody waits for that, the queue stays ready, and the watcher turns it idle if no other command comes.
+    /// Handles a completion that the program has seen. If the observer needs the report at once, this turns the queue idle.
+    /// Otherwise the queue stays ready, and the watcher turns it idle if no other command comes.
     fn idle_or_stay(&self) {
-        let stays = match self.state.ready.load() {
-            Ready::No | Ready::Briefly => false,
-            Ready::First | Ready::Yes => {
-                self.is_known_complete() && self.is_watched() && !self.core.observer.awaits_idle()
-            }
-        };
+        let ready = self.state.ready.load();
+        let stays = matches!(ready, Ready::First | Ready::Yes)
+            && self.is_known_complete()
+            && self.is_watched()
+            && !self.core.observer.needs_idle_report();
         if !stays {
             return self.try_idle(true);
         }
         let stays = &self.watch.stays;
         stays.store(stays.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
         // The next command follows an end that the program has asked for, so it is not the second one of a request.
-        if self.state.ready.load() == Ready::First && self.state.ready.fill() {
+        if ready == Ready::First && self.state.ready.fill() {
             self.accounting.lock().preludes.turned_idle(true);
         }
     }
 
-    /// Returns true if the watcher looks at this queue soon: in a process with a limit, where others may wait, after its
-    /// short pause. A watcher that has stopped is noticed only after a number of times, because the clock is not read.
+    /// Returns true if the watcher will look at this queue soon. In a limited process other programs may wait, so the
+    /// watcher must be in its shortest pause. The clock is not read, so a stopped watcher shows only in the number of
+    /// synchronizations without a look.
     fn is_watched(&self) -> bool {
         let watcher = &self.core.watcher;
         watcher.awake.load(Ordering::Relaxed)

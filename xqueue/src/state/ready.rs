@@ -101,7 +101,7 @@ impl Readiness {
         Ready::of(self.0.swap(ready.word(), Ordering::SeqCst))
     }
 
-    /// Lets the next command show nothing new. Returns false if it shows nothing new already.
+    /// Turns [`Ready::First`] into [`Ready::Yes`]. Returns false if the queue is in another state.
     pub(crate) fn fill(&self) -> bool {
         let (from, to) = (Ready::First.word(), Ready::Yes.word());
         self.0.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()

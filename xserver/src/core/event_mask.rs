@@ -77,8 +77,9 @@ impl<'a> Rules<'a> {
     /// on a device where it has work, or runs there and may outrank it then; or if a policy counts all events. Completions are
     /// reported if another client has waited for long enough.
     ///
-    /// Where no change is reported, queues may stay ready between synchronizations, if the client is alone, or looks for
-    /// idle queues often because it has a window. Otherwise a client that begins work next would wait too long.
+    /// If the client reports no changes, its queues may stay ready between synchronizations in two cases: the client is
+    /// alone, or it has a window, so that its watcher looks often. In other cases the next client with work would wait for
+    /// too long.
     pub fn of(&self, index: usize, queues: &[QueueStatus], permit: &Permit, watched: bool) -> u32 {
         if self.alone {
             return MAY_STAY_READY;

@@ -119,12 +119,12 @@ fn command(this: &Path, work: Work) -> Command {
     command
 }
 
-/// The process that checks the GPU. It stays, and does nothing between two checks: to open the GPU takes longer than to
-/// check it.
+/// The process that checks the GPU. It does nothing between two checks, and stays because opening the GPU takes longer than
+/// a check.
 static CHECKER: Mutex<Option<Program>> = Mutex::new(None);
 
 fn checker() -> MutexGuard<'static, Option<Program>> {
-    // A program that was left in the middle of an answer fails at the next one.
+    // A check takes the program out, so a panic leaves none in the middle of an answer.
     CHECKER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -140,8 +140,9 @@ fn check(this: &Path) -> Result<Checked> {
     parse(&line)
 }
 
-/// Ends the process that checks the GPU, until the next check: before measurements with many processes. An AMD GPU runs
-/// eight at a time (the VMIDs that KFD has), so one more would make them take turns.
+/// Ends the process that checks the GPU; the next check starts another one. Called before measurements with many
+/// processes: KFD has 8 VMIDs on a GPU with graphics and 13 on one without (`gmc_v9_0_sw_init` in Linux's `gmc_v9_0.c`), and
+/// more processes than that take turns.
 pub(crate) fn close() -> Result<()> {
     let program = checker().take();
     program.map_or(Ok(()), |program| program.end().map(drop))
@@ -201,7 +202,7 @@ fn parse<T: DeserializeOwned>(line: &str) -> Result<T> {
     serde_json::from_str(line).with_context(|| format!("the answer {line:?} is malformed"))
 }
 
-/// Checks that the machine's own GPU runs a kernel in the time that it is told to take. Returns the reason if not.
+/// Checks that the machine's own GPU runs a kernel in the time that it is told to take. Returns the reason if it does not.
 pub(crate) fn objection(this: &Path) -> Result<Option<String>> {
     let took_us = check(this)?.in_a_row_us;
     let is_wrong = !limit(CHECK_US).is_met(took_us);

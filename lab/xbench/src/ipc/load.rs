@@ -202,8 +202,8 @@ fn faults(list: &List, pairs: &[Pair]) -> (u64, u64) {
     (gone, wrong)
 }
 
-/// Returns true if the server has seen this activity. It reads pages during a step, and puts no change later than the
-/// beginning of that step.
+/// Returns true if the server has seen this activity. The server reads pages during a step, and cuts their times to the
+/// beginning of the step.
 fn is_same(seen: Activity, own: Activity) -> bool {
     const STEP: Duration = Duration::from_millis(1);
     match (seen, own) {

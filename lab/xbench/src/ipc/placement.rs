@@ -1,5 +1,6 @@
 //! The processors on which the measuring thread and the server run.
 
+use crate::processors;
 use crate::table::value_name;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -42,7 +43,7 @@ impl Placed {
             Placement::Apart => choose(&before)
                 .context("--placement apart needs two processors, and this process may use one")?,
             Placement::Together => {
-                let own = only(first(&before).context("this process may use no processor")?);
+                let own = processors::each(&before).next().context("this process may use no processor")?;
                 (own, own)
             }
         };
@@ -76,24 +77,14 @@ impl Drop for Placed {
 
 /// The first and the last processor of a set; none if they are one.
 fn choose(set: &CpuSet) -> Option<(CpuSet, CpuSet)> {
-    let last = (0..CpuSet::MAX_CPU).rev().find(|cpu| set.is_set(*cpu))?;
-    let first = first(set)?;
-    (first != last).then(|| (only(first), only(last)))
-}
-
-fn first(set: &CpuSet) -> Option<usize> {
-    (0..CpuSet::MAX_CPU).find(|cpu| set.is_set(*cpu))
-}
-
-fn only(cpu: usize) -> CpuSet {
-    let mut set = CpuSet::new();
-    set.set(cpu);
-    set
+    let (first, last) = (processors::each(set).next()?, processors::each(set).last()?);
+    (first != last).then_some((first, last))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processors::only;
 
     #[test]
     fn first_and_last_processor_are_apart() {

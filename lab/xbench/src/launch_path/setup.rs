@@ -6,6 +6,7 @@ use super::worker::{LaunchPath, Shim, Worker};
 use crate::compare::interleave;
 use crate::files::scratch;
 use crate::process::{Program, SERVER_PATIENCE, poll};
+use crate::processors;
 use crate::server::Connection;
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, sched_getaffinity};
@@ -148,17 +149,11 @@ impl Server {
     }
 }
 
-/// Returns the processors that this process may use, each alone. Both calls of a round are made on the same one, and
-/// each round on the next one: on a GPU two processors differed by more than the library adds, for as long as a process
-/// stayed on them.
+/// Returns the processors that this process may use, as sets of one. Both workers make a round on the same processor, and
+/// the next round on the next one. On the machine of an H200 two workers on different processors differed by more than the
+/// library adds, for as long as they stayed there.
 fn processors() -> Vec<CpuSet> {
-    let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
-    let alone = |cpu| {
-        let mut one = CpuSet::new();
-        one.set(cpu);
-        one
-    };
-    (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(alone).collect()
+    sched_getaffinity(None).map_or_else(|_| Vec::new(), |allowed| processors::each(&allowed).collect())
 }
 
 /// Makes rounds that do not count, until one has the right limit; at most for [`SERVER_PATIENCE`]. The first

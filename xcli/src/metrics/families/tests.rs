@@ -190,7 +190,7 @@ alerts.
   use `giveway_queue_running_seconds_total`, the time in which it had work and was permitted to launch.
 * While no other program waits, a program need not report each change. Then `giveway_queue_ready_seconds_total` and
   `giveway_queue_running_seconds_total` are estimates from ten readings a second, and pauses of less than about two milliseconds
-  between synchronizations count as ready ([ADR 35](adr/0035-a-queue-nobody-waits-for-stays-ready.md)).
+  between synchronizations count as ready ([ADR 35](adr/0035-queues-stay-ready-between-synchronizations.md)).
 * Programs themselves report what they have completed and for how long the device worked for them. The server accepts no more work
   than the time that has passed.
 * `giveway_policy_counted` has the counters of the policy in force, such as `late` of SLO: requests that missed their objective
