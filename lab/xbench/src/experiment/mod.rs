@@ -83,6 +83,13 @@ impl Program {
     pub(crate) fn has_latency(&self) -> bool {
         self.load.is_some() || self.think_us != 0
     }
+
+    /// Returns the deadline that the program hints in this mode, in milliseconds. A target in the policy's words takes the
+    /// place of the program's own deadline: a policy prefers deadlines to its target, and would never use that one.
+    pub(crate) fn deadline_ms(&self, policy: Option<&PolicyWords>) -> Option<f64> {
+        let own = self.deadline_ms?;
+        Some(policy.and_then(|policy| policy.target_ms).unwrap_or(own))
+    }
 }
 
 /// The programs that run at the same time, and their scheduler.
@@ -108,6 +115,14 @@ impl Mode {
             Self::Native => Self::WITHOUT.to_owned(),
             Self::Equal(_) => Self::EQUAL.to_owned(),
             Self::Policy(policy, _) => policy.text.clone(),
+        }
+    }
+
+    /// Returns the policy whose name and parameters were given.
+    pub(crate) fn policy(&self) -> Option<&PolicyWords> {
+        match self {
+            Self::Policy(policy, _) => Some(policy),
+            _ => None,
         }
     }
 
@@ -444,11 +459,11 @@ impl<'a> Experiment<'a> {
         let priority = if matches!(mode, Mode::Equal(_)) { 0 } else { program.priority };
         set("AUTO_XQUEUE_PRIORITY", priority.to_string());
         set("AUTO_XQUEUE_UTILIZATION", program.utilization.to_string());
-        if let Some(deadline) = program.deadline_ms {
+        if let Some(deadline) = program.deadline_ms(mode.policy()) {
             set("AUTO_XQUEUE_DEADLINE", ((deadline * 1e3).round() as u64).to_string());
         }
         let mut hint = false;
-        if let Mode::Policy(policy, _) = mode {
+        if let Some(policy) = mode.policy() {
             if let Some((threshold, batch)) = policy.window {
                 set("AUTO_XQUEUE_THRESHOLD", threshold.to_string());
                 set("AUTO_XQUEUE_BATCH_SIZE", batch.to_string());
@@ -486,6 +501,18 @@ pub(crate) mod tests {
         };
         let requests = latencies_ms.iter().enumerate().map(request).collect();
         Record { seconds, library_s: Some(0.1), requests, ..crate::replay::tests::blank() }
+    }
+
+    #[test]
+    fn target_of_a_policy_takes_the_place_of_a_deadline() {
+        let plain = Program::new("urgent", "x.json", None, 10);
+        let hinting = Program { deadline_ms: Some(50.0), ..plain.clone() };
+        let policy = |words: &str| words.parse::<PolicyWords>().unwrap();
+        let target = policy("SLO target-ms=3");
+        assert_eq!(hinting.deadline_ms(Some(&target)), Some(3.0));
+        assert_eq!(hinting.deadline_ms(Some(&policy("SLO"))), Some(50.0));
+        assert_eq!(hinting.deadline_ms(None), Some(50.0));
+        assert_eq!(plain.deadline_ms(Some(&target)), None, "the policy's target counts");
     }
 
     #[test]

@@ -9,6 +9,8 @@ const HINT: &str = "+hint";
 /// A word behind a policy, followed by T/B: every program has at most T commands in flight, and synchronizes
 /// every B.
 const WINDOW: &str = "+window=";
+/// The parameter for the latency target of a policy.
+const TARGET: &str = "target-ms=";
 
 /// A policy with its parameters, such as `SLO target-ms=50 +hint +window=16/8`.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +23,8 @@ pub(crate) struct PolicyWords {
     /// The fixed launch window: the most commands in flight, and the commands between two synchronization
     /// points.
     pub(crate) window: Option<(u32, u32)>,
+    /// The latency target that the words give the policy, in milliseconds.
+    pub(crate) target_ms: Option<f64>,
     /// The policy for simulation.
     pub(crate) policy: Policy,
 }
@@ -43,10 +47,11 @@ impl FromStr for PolicyWords {
             }
         }
         let policy = Policy::by_name(&words.join(" "))?;
+        let target_ms = words.iter().find_map(|word| word.strip_prefix(TARGET)?.parse().ok());
         let mut words = words.into_iter().map(str::to_owned);
         let mut server = Vec::from_iter(words.next());
         server.extend(words.flat_map(|word| ["--set".to_owned(), word]));
-        Ok(Self { text: text.to_owned(), server, hint, window, policy })
+        Ok(Self { text: text.to_owned(), server, hint, window, target_ms, policy })
     }
 }
 
@@ -73,6 +78,13 @@ mod tests {
         assert_eq!((words.hint, words.window), (true, None));
         let words = parse("UP +window=16/8").unwrap();
         assert_eq!((words.hint, words.window), (false, Some((16, 8))));
+    }
+
+    #[test]
+    fn latency_target_is_known() {
+        let target = |text: &str| text.parse::<PolicyWords>().unwrap().target_ms;
+        assert_eq!(target("SLO window=100 target-ms=2.5 +hint"), Some(2.5));
+        assert_eq!(target("SLO"), None);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(super) fn scenarios() -> Result<Vec<Scenario>, WrongInput> {
         )?,
         scenario(
             "bursts",
-            &["HPF", "LCBE", "LCBE learn=0 +hint", "SLO target-ms=50"],
+            &["HPF", "LCBE", "LCBE learn=0 +hint", "SLO target-ms=25"],
             &[Check::P99OverAlone("urgent", 1.25)],
         )?,
         scenario("tokens", &["HPF", "LCBE"], TOKENS)?,

@@ -25,7 +25,7 @@ pub(crate) struct PartFigures {
     pub(crate) spread: f64,
     /// Requests or inferences a second; mean of the blocks.
     pub(crate) per_s: f64,
-    /// Requests that took longer than the program's deadline, all blocks; `null` without a deadline.
+    /// Requests that took longer than the program's deadline in this mode, all blocks; `null` without a deadline.
     pub(crate) misses: Option<usize>,
     /// Requests, all blocks.
     pub(crate) requests: usize,
@@ -224,7 +224,7 @@ fn mode_figures(
             p99_ms: of_blocks(99.0)?,
             spread: spread(&p99s).with_context(|| format!("a p99 of {} is nothing", program.name))?,
             per_s: per_s(index),
-            misses: program.deadline_ms.map(late),
+            misses: program.deadline_ms(mode.policy()).map(late),
             requests: records(index).map(|record| record.requests.len()).sum(),
             share: work(index) / busy,
         });
@@ -357,6 +357,7 @@ mod tests {
             (Mode::Alone(1), vec![run(&[], 100)]),
             (Mode::Native, vec![run(&[80.0, 90.0], 99)]),
             (hpf(), vec![run(&[3.0, 60.0], 98)]),
+            (Mode::Policy("SLO target-ms=2".parse().unwrap(), 1), vec![run(&[3.0, 60.0], 98)]),
         ];
         // Alone the urgent one needs the device for a tenth of the time.
         let figures =
@@ -364,6 +365,7 @@ mod tests {
                 .unwrap();
         assert_eq!(figures.modes[2].parts[0].misses, Some(2));
         assert_eq!(figures.modes[3].parts[0].misses, Some(1));
+        assert_eq!(figures.modes[4].parts[0].misses, Some(2), "of the target in the policy's words");
         let [p99, keeps, of_rest] = &figures.modes[3].checks[..] else { panic!() };
         assert!(!p99.met && !keeps.met && (keeps.value - 0.98).abs() < 1e-9);
         assert!(of_rest.met && (of_rest.value - 0.98 / 0.9).abs() < 1e-9);

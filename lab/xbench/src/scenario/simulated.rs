@@ -19,6 +19,7 @@ use crate::table::verdict;
 use protocol::bounds::Priority;
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::num::NonZeroU64;
 
 /// The largest difference between simulation and measurement, relative to the measurement.
 const WITHIN: f64 = 0.15;
@@ -85,7 +86,7 @@ impl Agreement {
             compare("suspensions", mode.suspensions, sum(&suspensions));
             compare("decisions", mode.decisions, sum(&|run: &Run| run.decisions));
             for (index, program) in scenario.programs.iter().enumerate() {
-                let (Some(deadline), Some(measured)) = (program.deadline_ms, mode.parts[index].misses) else {
+                let (Some(deadline), Some(measured)) = (program.deadline_ms(Some(&words)), mode.parts[index].misses) else {
                     continue;
                 };
                 let late = |run: &Run| {
@@ -212,7 +213,12 @@ impl Modelled<'_> {
     }
 
     fn run(&self, words: &PolicyWords, block: u64) -> Result<Run, WrongInput> {
-        let case = self.case(words.hint, self.setup.seconds, block, |_| ())?;
+        let case = self.case(words.hint, self.setup.seconds, block, |workload| {
+            for (client, program) in workload.client.iter_mut().zip(&self.scenario.programs) {
+                let deadline = program.deadline_ms(Some(words)).map(|ms| (ms * 1e3).round() as u64);
+                client.hints.deadline_us = deadline.and_then(NonZeroU64::new);
+            }
+        })?;
         let (instances, policy, scope) = (&case.instances()[..], &words.policy, Scope::Global);
         let seed = self.setup.arrivals_seed(block, 0);
         Ok(Setting { case: &case, instances, policy, scope, seed }.run())
