@@ -134,6 +134,8 @@ struct Real {
     contended: Measured,
 }
 
+/// Pairs of processes, one after the other, for the calls on a real runtime.
+const PROCESSES: usize = 6;
 /// The number of commands between two markers where it is fixed.
 const BATCH: u32 = 8;
 /// A number of launches that a queue holds.
@@ -174,8 +176,8 @@ impl Figures {
         let plan = plan.map(|(kind, calls)| Round { kind, on: On::Own, calls });
         let setup = Setup { runtime: &Runtime::Real, ..setup };
         Ok(Real {
-            direct: setup.measure(Condition::Direct, &plan, rounds)?,
-            contended: setup.measure(Condition::Contended(None), &plan[1..], rounds)?,
+            direct: setup.measure_in(PROCESSES, Condition::Direct, &plan, rounds)?,
+            contended: setup.measure_in(PROCESSES, Condition::Contended(None), &plan[1..], rounds)?,
         })
     }
 }

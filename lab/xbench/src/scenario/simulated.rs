@@ -86,7 +86,9 @@ impl Agreement {
             compare("suspensions", mode.suspensions, sum(&suspensions));
             compare("decisions", mode.decisions, sum(&|run: &Run| run.decisions));
             for (index, program) in scenario.programs.iter().enumerate() {
-                let (Some(deadline), Some(measured)) = (program.deadline_ms(Some(&words)), mode.parts[index].misses) else {
+                let (Some(deadline), Some(measured)) =
+                    (program.deadline_ms(Some(&words)), mode.parts[index].misses)
+                else {
                     continue;
                 };
                 let late = |run: &Run| {
