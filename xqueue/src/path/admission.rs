@@ -81,14 +81,21 @@ impl XQueue {
     }
 
     /// Ends the interval of what was launched so far, before a launch under this limit, if the command is to
-    /// have its own.
+    /// have its own, or if the queue was suspended: an interval with a pause in it would teach too long times.
     pub(crate) fn separate(&self, submit: &Submit<'_>, limited: Limited) {
-        let flight = &self.hot.flight;
-        if !limited.is_some_and(|limit| limit.is_studied()) {
+        let Some(limit) = limited else { return };
+        let (flight, studied) = (&self.hot.flight, limit.is_studied());
+        let resumed = flight.was_suspended();
+        if !studied && !resumed {
             return;
         }
+        if resumed {
+            flight.interrupt();
+        }
         if flight.in_flight() == 0 {
-            flight.note_unstarted(submit);
+            if studied {
+                flight.note_unstarted(submit);
+            }
         } else if flight.is_unmarked() && !self.has_foreign_launches() {
             // A default queue among blocking ones gets a marker at each launch, and none later.
             self.record(submit);

@@ -63,6 +63,7 @@ impl XQueue {
         let mut limited = None;
         if !drop {
             if !may_launch {
+                self.hot.flight.note_suspension();
                 return Next::NotMine;
             }
             item.edges.retain(|edge| !edge.is_satisfied());

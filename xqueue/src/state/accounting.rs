@@ -29,8 +29,9 @@ impl Accounting {
         (self.suspensions, self.suspended + open)
     }
 
-    /// Notes that the queue is suspended now, or is not.
-    pub(crate) fn note(&mut self, suspended: bool) {
+    /// Notes that the queue is suspended now, or is not. Returns true if it is, or was until now.
+    pub(crate) fn note(&mut self, suspended: bool) -> bool {
+        let was = self.suspended_since.is_some();
         match (suspended, self.suspended_since) {
             (true, None) => {
                 self.suspended_since = Some(now());
@@ -42,5 +43,6 @@ impl Accounting {
             }
             _ => {}
         }
+        suspended || was
     }
 }

@@ -334,6 +334,16 @@ impl Flight {
         self.launch_ahead().max(Duration::from_nanos(window))
     }
 
+    /// Notes that the queue is suspended, or was until now.
+    pub(crate) fn note_suspension(&self) {
+        self.launch_ahead.note_suspension();
+    }
+
+    /// Returns true if the queue was suspended after the last launch.
+    pub(crate) fn was_suspended(&self) -> bool {
+        self.launch_ahead.was_suspended()
+    }
+
     pub(crate) fn launch_ahead(&self) -> Duration {
         self.launch_ahead.time()
     }
@@ -479,6 +489,11 @@ impl Flight {
     fn unmarked(&self) -> u64 {
         let Launches { upto, marked, completed } = self.launches();
         upto.saturating_sub(marked.max(completed))
+    }
+
+    /// Notes before a launch that the queue was suspended since the last one.
+    pub(crate) fn interrupt(&self) {
+        self.intervals.lock().interrupt();
     }
 
     pub(crate) fn forget_times(&self) {

@@ -215,6 +215,12 @@ impl Intervals {
         (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
     }
 
+    /// Forgets since when the next interval could run, because its launch had to wait meanwhile.
+    pub(crate) fn interrupt(&mut self) {
+        self.unstarted = None;
+        self.follows = None;
+    }
+
     /// Forgets the observed times: the device was, or will be, interrupted, so they show neither how long
     /// commands take nor when they end.
     pub(crate) fn forget_times(&mut self) {

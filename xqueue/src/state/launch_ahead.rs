@@ -2,12 +2,12 @@
 //! 0009). It should be long enough that the device does not idle, and no longer. Knows counts of launches and
 //! completions, and neither a clock nor markers.
 //!
-//! Written only under the submit lock; other threads only read.
+//! Written only under the submit lock, except for the note of a suspension; other threads only read.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// The bounds in nanoseconds. The least is about the time to see an end and to bring the next packet to the
 /// device. The most is the delay that it may cost an urgent command.
@@ -22,27 +22,50 @@ pub(crate) struct LaunchAhead {
     nanos: AtomicU64,
     /// The index of the last launch that has been judged.
     judged: AtomicU64,
+    /// True if the queue was suspended after the last launch. What has completed meanwhile shows nothing of this machine.
+    suspended: AtomicBool,
 }
 
 impl LaunchAhead {
     pub(crate) fn new() -> Self {
-        Self { nanos: AtomicU64::new(*BOUNDS.start()), judged: AtomicU64::new(0) }
+        Self {
+            nanos: AtomicU64::new(*BOUNDS.start()),
+            judged: AtomicU64::new(0),
+            suspended: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn time(&self) -> Duration {
         Duration::from_nanos(self.nanos.load(Ordering::Relaxed))
     }
 
+    /// Notes that the queue is suspended, or was until now. Any thread may call it.
+    pub(crate) fn note_suspension(&self) {
+        self.suspended.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if the queue was suspended after the last launch.
+    pub(crate) fn was_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Relaxed)
+    }
+
     /// Notes a launch after `before` others, of which `completed` were known to have completed.
     pub(crate) fn note_launch(&self, before: u64, completed: u64) {
-        if before <= completed {
-            // Nothing was in flight: the launch could not be late.
+        let suspended = self.suspended.load(Ordering::Relaxed);
+        if suspended {
+            self.suspended.store(false, Ordering::Relaxed);
+        }
+        if before <= completed || suspended {
+            // Nothing was in flight, or the launch had to wait: it could not be late.
             self.judged.store(before + 1, Ordering::Relaxed);
         }
     }
 
     /// Judges the last launch after a poll, for a command of known length that waits for room.
     pub(crate) fn judge(&self, launched: u64, completed: u64) {
+        if self.suspended.load(Ordering::Relaxed) {
+            return;
+        }
         let in_time = if completed == launched {
             // Nothing was launched ahead at all.
             false
@@ -93,6 +116,23 @@ mod tests {
             launch_ahead.judge(launched, launched - 2);
         }
         assert!(launch_ahead.time() < least * 21 / 20, "{:?}", launch_ahead.time());
+    }
+
+    #[test]
+    fn completions_during_a_suspension_are_not_judged() {
+        let launch_ahead = LaunchAhead::new();
+        let least = launch_ahead.time();
+        launch_ahead.note_launch(10, 8);
+        launch_ahead.note_suspension();
+        launch_ahead.judge(11, 11);
+        assert_eq!(launch_ahead.time(), least);
+        // The first launch afterwards had to wait for the resumption.
+        launch_ahead.note_launch(11, 10);
+        launch_ahead.judge(12, 11);
+        assert_eq!(launch_ahead.time(), least);
+        launch_ahead.note_launch(12, 11);
+        launch_ahead.judge(13, 12);
+        assert!(launch_ahead.time() > least, "the suspension is over");
     }
 
     #[test]

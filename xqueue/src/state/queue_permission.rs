@@ -61,7 +61,9 @@ impl XQueue {
     pub(crate) fn note_permission(&self) {
         let mut accounting = self.accounting.lock();
         // Read under the lock: the last to note sees the last change.
-        accounting.note(!self.may_run());
+        if accounting.note(!self.may_run()) {
+            self.hot.flight.note_suspension();
+        }
     }
 
     /// Returns true if the program suspends the queue.

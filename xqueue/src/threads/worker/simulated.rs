@@ -14,7 +14,7 @@ use crate::domain::Domain;
 use crate::error::{HwError, HwResult};
 use crate::hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver};
 use crate::ids::DeviceId;
-use crate::path::control::ResumeFlags;
+use crate::path::control::{ResumeFlags, SuspendFlags};
 use crate::path::launch::Stop;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
@@ -31,6 +31,8 @@ const QUERY: Duration = Duration::from_nanos(500);
 const REACH: Duration = Duration::from_micros(5);
 /// The device time of a run.
 const SPAN: Duration = Duration::from_millis(200);
+/// The time from one suspension to the next.
+const TURN: Duration = Duration::from_millis(5);
 /// The time between two looks of an urgent program.
 const LOOK: Duration = Duration::from_micros(7);
 
@@ -121,6 +123,14 @@ struct Case {
     rare: u64,
     /// How much longer the first kernel takes, in microseconds.
     cold: u64,
+    /// The time in microseconds for which the queue is suspended every [`TURN`].
+    suspended: u64,
+}
+
+impl Case {
+    fn of(kernels: &'static [u64]) -> Self {
+        Self { kernels, late: 0, rare: 0, cold: 0, suspended: 0 }
+    }
 }
 
 /// The share of the time for which the device was busy, and the mean and the 99th percentile of the waits.
@@ -174,7 +184,15 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
         lasted
     };
     let mut warm = None;
+    let mut turn = now() + TURN;
     loop {
+        if case.suspended != 0 && now() >= turn {
+            queue.suspend(SuspendFlags::NONE);
+            // The worker sleeps, and only the resumption wakes it.
+            hw.advance(MICRO * u32::try_from(case.suspended).expect("small"));
+            queue.resume(ResumeFlags::NONE);
+            turn = now() + TURN;
+        }
         while queue.stats().pending < 64 {
             let place = next % case.kernels.len();
             let micros = case.kernels[place];
@@ -269,7 +287,7 @@ fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
     let mut below = Vec::new();
     for (name, kernels) in programs {
         for late in [0, 20, 60, 200] {
-            let case = Case { kernels, late, rare: 0, cold: 0 };
+            let case = Case { late, ..Case::of(kernels) };
             let adaptive = run(case, LaunchConfig::Adaptive);
             println!("{name:>7} late {late:3} adaptive: {adaptive}");
             for (threshold, batch) in FIXED {
@@ -289,7 +307,7 @@ fn adaptive_window_is_hardly_below_a_fixed_one_at_equal_wait() {
 /// A study costs a marker in front and one behind, which take a part of a short kernel's time.
 #[test]
 fn confirmed_times_are_rarely_studied_again() {
-    let marks = run(Case { kernels: &[10], late: 0, rare: 0, cold: 0 }, LaunchConfig::Adaptive).marks;
+    let marks = run(Case::of(&[10]), LaunchConfig::Adaptive).marks;
     // One in 40 is for the interval.
     assert!(marks < 0.035, "{marks}");
 }
@@ -299,9 +317,29 @@ fn confirmed_times_are_rarely_studied_again() {
 #[test]
 fn launch_ahead_is_short_where_sleeps_end_in_time() {
     for kernels in [&[50][..], &[500], MIXED] {
-        let case = Case { kernels, late: 0, rare: 0, cold: 2_000 };
+        let case = Case { cold: 2_000, ..Case::of(kernels) };
         let ahead = run(case, LaunchConfig::Adaptive).ahead;
         assert!(ahead < 100 * MICRO, "{kernels:?}: {ahead:?}");
+    }
+}
+
+/// What completes during a suspension shows nothing of the worker's lateness either.
+#[test]
+fn launch_ahead_is_short_where_the_queue_is_suspended_often() {
+    for kernels in [&[10][..], &[50], &[100], &[130], &[500], MIXED, UNEVEN] {
+        for suspended in [100, 300, 1_000, 3_000] {
+            let figures = run(Case { suspended, ..Case::of(kernels) }, LaunchConfig::Adaptive);
+            println!("{kernels:?}, suspended for {suspended} µs: {figures}");
+            assert!(
+                figures.ahead < 100 * MICRO,
+                "{kernels:?}, suspended for {suspended} µs: {:?}",
+                figures.ahead
+            );
+            // What is in flight runs on for a part of the suspension.
+            let most =
+                TURN.as_secs_f64() / (TURN + MICRO * u32::try_from(suspended).expect("small")).as_secs_f64();
+            assert!(figures.busy > 0.98 * most, "{kernels:?}, suspended for {suspended} µs: {figures}");
+        }
     }
 }
 
@@ -310,7 +348,7 @@ fn launch_ahead_is_short_where_sleeps_end_in_time() {
 fn rare_late_sleep_does_not_make_the_worker_spin() {
     for kernels in [&[40][..], &[100], MIXED] {
         let awake = |rare| {
-            let figures = run(Case { kernels, late: 10, rare, cold: 0 }, LaunchConfig::Adaptive);
+            let figures = run(Case { late: 10, rare, ..Case::of(kernels) }, LaunchConfig::Adaptive);
             println!("{kernels:?} rare {rare}: {figures}");
             assert!(figures.busy > 0.95, "{kernels:?}: {figures}");
             figures.awake
