@@ -135,7 +135,7 @@ struct Real {
 }
 
 /// Pairs of processes, one after the other, for the calls on a real runtime.
-const PROCESSES: usize = 6;
+const PROCESSES: usize = 12;
 /// The number of commands between two markers where it is fixed.
 const BATCH: u32 = 8;
 /// A number of launches that a queue holds.
