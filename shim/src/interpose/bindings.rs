@@ -206,6 +206,7 @@ pub(crate) fn another_runtime(copy: &Object) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
     use std::ptr;
     use std::sync::mpsc::channel;
     use std::time::Duration;
@@ -213,9 +214,13 @@ mod tests {
     /// Libraries of libc that nothing here uses.
     const UNUSED: [&CStr; 3] = [c"libBrokenLocale.so.1", c"libanl.so.1", c"libthread_db.so.1"];
 
+    /// Held by tests that load and unload objects, and by those that read all objects without a handle.
+    static LOADING: Mutex<()> = Mutex::new(());
+
     /// The dynamic linker has two locks, and `dlopen` takes both.
     #[test]
     fn objects_are_found_while_another_thread_loads_and_unloads_one() {
+        let _loading = LOADING.lock();
         // SAFETY: the initialisers of these libraries touch nothing of this process.
         let load = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
         // SAFETY: each handle is closed once.
@@ -278,6 +283,7 @@ mod tests {
 
     #[test]
     fn objects_without_hip_are_unchanged() {
+        let _loading = LOADING.lock();
         super::super::exports::register();
         let all = || -> Vec<_> { objects().iter().map(references).collect() };
         assert!(all().iter().map(Vec::len).sum::<usize>() > 10, "there are references to look at");

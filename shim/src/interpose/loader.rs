@@ -146,10 +146,11 @@ impl Object {
         if handle.is_null() {
             return None;
         }
-        let result = body(handle);
+        // Another thread may have closed the object meanwhile, and another one have been loaded from that path.
+        let result = (handle == self.map).then(|| body(handle));
         // SAFETY: the handle was opened above. The object stays loaded by its other handles.
         unsafe { libc::dlclose(handle) };
-        Some(result)
+        result
     }
 
     /// Returns true if the file name begins with one of these.
