@@ -81,16 +81,13 @@ impl XQueue {
     }
 
     /// Ends the interval of what was launched so far, before a launch under this limit, if the command is to
-    /// have its own, or if the queue was suspended: an interval with a pause in it would teach too long times.
+    /// have its own, or if the queue was suspended: an interval with a pause in it would teach too long a time.
     pub(crate) fn separate(&self, submit: &Submit<'_>, limited: Limited) {
         let Some(limit) = limited else { return };
         let (flight, studied) = (&self.hot.flight, limit.is_studied());
-        let resumed = flight.was_suspended();
+        let resumed = limit.config == LaunchConfig::Adaptive && flight.was_suspended();
         if !studied && !resumed {
             return;
-        }
-        if resumed {
-            flight.interrupt();
         }
         if flight.in_flight() == 0 {
             if studied {
@@ -99,6 +96,9 @@ impl XQueue {
         } else if flight.is_unmarked() && !self.has_foreign_launches() {
             // A default queue among blocking ones gets a marker at each launch, and none later.
             self.record(submit);
+        }
+        if resumed {
+            flight.interrupt(now());
         }
     }
 

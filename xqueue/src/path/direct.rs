@@ -144,7 +144,8 @@ impl XQueue {
         }
         let limited = self.limit(spec.key);
         let admitted = self.make_room(submit, limited);
-        if admitted {
+        // A command that completes everything ends the interval itself.
+        if admitted && !spec.completes {
             self.separate(submit, limited);
         }
         admitted.then_some(limited)

@@ -38,6 +38,9 @@ impl XQueue {
             let key = self.core.progress.key();
             match self.try_in_order(ticket) {
                 InOrder::Mine(submit, limited) => {
+                    if !spec.completes {
+                        self.separate(&submit, limited);
+                    }
                     let snapshot = self.begin_sync();
                     let dependencies = if spec.completes { self.snapshot_dependencies() } else { Vec::new() };
                     let traced_at = self.traced_at();

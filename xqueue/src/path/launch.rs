@@ -68,6 +68,7 @@ impl XQueue {
             }
             item.edges.retain(|edge| !edge.is_satisfied());
             if !item.edges.is_empty() {
+                self.hot.flight.note_wait();
                 return Next::Waits(item.edges.clone());
             }
             limited = self.limit(item.key);

@@ -24,7 +24,7 @@ use crate::state::interval::{Expectation, Interval, Intervals, Keys, Launches};
 use crate::state::launch_ahead::LaunchAhead;
 use crate::state::worked::Worked;
 use crate::submit_lock::SubmitHeld;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, TryLock, now};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Instant, Mutex, Ordering, TryLock, now};
 
 /// The most commands from one marker to the next while the window counts, or while progress has to show.
 pub(crate) const DENSE: u32 = 64;
@@ -339,7 +339,12 @@ impl Flight {
         self.launch_ahead.note_suspension();
     }
 
-    /// Returns true if the queue was suspended after the last launch.
+    /// Notes that the next launch waits for those of other queues.
+    pub(crate) fn note_wait(&self) {
+        self.launch_ahead.note_wait();
+    }
+
+    /// Returns true if the queue was suspended after the last launch under a limit.
     pub(crate) fn was_suspended(&self) -> bool {
         self.launch_ahead.was_suspended()
     }
@@ -491,9 +496,9 @@ impl Flight {
         upto.saturating_sub(marked.max(completed))
     }
 
-    /// Notes before a launch that the queue was suspended since the last one.
-    pub(crate) fn interrupt(&self) {
-        self.intervals.lock().interrupt();
+    /// Notes before a launch at this time that the queue was suspended since the last one.
+    pub(crate) fn interrupt(&self, at: Instant) {
+        self.intervals.lock().interrupt(at);
     }
 
     pub(crate) fn forget_times(&self) {

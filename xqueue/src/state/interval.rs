@@ -144,7 +144,8 @@ pub(crate) struct Intervals {
     pub(crate) unstarted: Option<(Instant, u64)>,
     /// The sum of all costs when a launch last read the clock.
     pub(crate) followed: u64,
-    /// True if the last interval that ended had a command of which little was known, so that its end was a surprise.
+    /// True if the last interval that ended had a command of which little or nothing was known, so that its end was a
+    /// surprise.
     pub(crate) ended_fresh: bool,
     /// The time at which the last interval that ended was last seen running, and the index of its last command:
     /// what follows started later.
@@ -184,7 +185,7 @@ impl Intervals {
     /// Everything launched so far, up to index `launched`, follows it.
     pub(crate) fn end(&mut self, interval: &Interval, seen: Option<Instant>, launched: u64) {
         self.queue.pop_front();
-        self.ended_fresh = interval.keys.fresh;
+        self.ended_fresh = interval.keys.fresh || interval.takes().is_none();
         self.follows = interval.seen_running.map(|at| (at, interval.upto));
         let Some(at) = seen else {
             self.running = self.running.filter(|running| running.behind >= interval.upto);
@@ -215,10 +216,17 @@ impl Intervals {
         (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
     }
 
-    /// Forgets since when the next interval could run, because its launch had to wait meanwhile.
-    pub(crate) fn interrupt(&mut self) {
+    /// Notes a launch at this time after a suspension. Nothing from here on runs before it, and the ends of what was
+    /// launched before may have been long ago.
+    pub(crate) fn interrupt(&mut self, at: Instant) {
         self.unstarted = None;
         self.follows = None;
+        for interval in &mut self.queue {
+            interval.unstarted = None;
+        }
+        if let Some(last) = self.queue.back_mut() {
+            last.seen_running = Some(at);
+        }
     }
 
     /// Forgets the observed times: the device was, or will be, interrupted, so they show neither how long
@@ -348,6 +356,38 @@ mod tests {
         // The queue was empty for a while, which is no part of the next command's time.
         intervals.begin(1, seen + Duration::from_secs(1));
         assert_eq!(intervals.follows, None);
+    }
+
+    #[test]
+    fn what_is_launched_after_a_suspension_runs_no_earlier() {
+        let begun = now();
+        let resumed = begun + Duration::from_millis(2);
+        let mut intervals = Intervals::default();
+        intervals.begin(0, begun);
+        intervals.queue.push_back(interval(0, 1));
+        intervals.queue[0].unstarted = Some(begun);
+        intervals.interrupt(resumed);
+        intervals.queue.push_back(interval(1, 2));
+        let first = intervals.queue[0];
+        assert_eq!(first.unstarted, None, "its end was not watched");
+        intervals.end(&first, Some(resumed + Duration::from_micros(600)), 2);
+        assert_eq!(intervals.running_since(1), Some(resumed));
+        assert_eq!(intervals.follows, Some((resumed, 1)));
+    }
+
+    #[test]
+    fn command_behind_one_of_unknown_time_is_a_surprise() {
+        let ended = |known: Option<Estimate>| {
+            let mut intervals = Intervals::default();
+            let mut one = interval(0, 1);
+            one.keys = Keys::default();
+            one.keys.add(CostKey::UNKNOWN, CostKey::UNKNOWN, known);
+            intervals.queue.push_back(one);
+            intervals.end(&one, Some(now()), 1);
+            intervals.ended_fresh
+        };
+        assert!(ended(None));
+        assert!(!ended(Some(Estimate { nanos: 1_000, fresh: false, settled: 0 })));
     }
 
     #[test]

@@ -22,8 +22,10 @@ pub(crate) struct LaunchAhead {
     nanos: AtomicU64,
     /// The index of the last launch that has been judged.
     judged: AtomicU64,
-    /// True if the queue was suspended after the last launch. What has completed meanwhile shows nothing of this machine.
+    /// True if the queue was suspended after the last launch under a limit, or if the next one had to wait for those of
+    /// other queues. What has completed meanwhile shows nothing of this machine.
     suspended: AtomicBool,
+    waited: AtomicBool,
 }
 
 impl LaunchAhead {
@@ -32,6 +34,7 @@ impl LaunchAhead {
             nanos: AtomicU64::new(*BOUNDS.start()),
             judged: AtomicU64::new(0),
             suspended: AtomicBool::new(false),
+            waited: AtomicBool::new(false),
         }
     }
 
@@ -44,26 +47,36 @@ impl LaunchAhead {
         self.suspended.store(true, Ordering::Relaxed);
     }
 
-    /// Returns true if the queue was suspended after the last launch.
+    /// Notes that the next launch waits for those of other queues.
+    pub(crate) fn note_wait(&self) {
+        self.waited.store(true, Ordering::Relaxed);
+    }
+
+    fn was_held(&self) -> bool {
+        self.was_suspended() || self.waited.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the queue was suspended after the last launch under a limit.
     pub(crate) fn was_suspended(&self) -> bool {
         self.suspended.load(Ordering::Relaxed)
     }
 
     /// Notes a launch after `before` others, of which `completed` were known to have completed.
     pub(crate) fn note_launch(&self, before: u64, completed: u64) {
-        let suspended = self.suspended.load(Ordering::Relaxed);
-        if suspended {
+        let held = self.was_held();
+        if held {
             self.suspended.store(false, Ordering::Relaxed);
+            self.waited.store(false, Ordering::Relaxed);
         }
-        if before <= completed || suspended {
-            // Nothing was in flight, or the launch had to wait: it could not be late.
+        if before <= completed || held {
+            // Nothing was in flight, or the launch had to wait: that all in front of it has completed shows nothing.
             self.judged.store(before + 1, Ordering::Relaxed);
         }
     }
 
     /// Judges the last launch after a poll, for a command of known length that waits for room.
     pub(crate) fn judge(&self, launched: u64, completed: u64) {
-        if self.suspended.load(Ordering::Relaxed) {
+        if self.was_held() {
             return;
         }
         let in_time = if completed == launched {
@@ -119,20 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn completions_during_a_suspension_are_not_judged() {
-        let launch_ahead = LaunchAhead::new();
-        let least = launch_ahead.time();
-        launch_ahead.note_launch(10, 8);
-        launch_ahead.note_suspension();
-        launch_ahead.judge(11, 11);
-        assert_eq!(launch_ahead.time(), least);
-        // The first launch afterwards had to wait for the resumption.
-        launch_ahead.note_launch(11, 10);
-        launch_ahead.judge(12, 11);
-        assert_eq!(launch_ahead.time(), least);
-        launch_ahead.note_launch(12, 11);
-        launch_ahead.judge(13, 12);
-        assert!(launch_ahead.time() > least, "the suspension is over");
+    fn completions_during_a_suspension_or_a_wait_are_not_judged() {
+        for note in [LaunchAhead::note_suspension, LaunchAhead::note_wait] {
+            let launch_ahead = LaunchAhead::new();
+            let least = launch_ahead.time();
+            launch_ahead.note_launch(10, 8);
+            note(&launch_ahead);
+            launch_ahead.judge(11, 11);
+            assert_eq!(launch_ahead.time(), least);
+            // The first launch afterwards had to wait.
+            launch_ahead.note_launch(11, 10);
+            launch_ahead.judge(12, 11);
+            assert_eq!(launch_ahead.time(), least);
+            launch_ahead.note_launch(12, 11);
+            launch_ahead.judge(13, 12);
+            assert!(launch_ahead.time() > least, "that is over");
+        }
     }
 
     #[test]
