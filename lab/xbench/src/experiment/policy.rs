@@ -47,7 +47,7 @@ impl FromStr for PolicyWords {
             }
         }
         let policy = Policy::by_name(&words.join(" "))?;
-        let target_ms = words.iter().find_map(|word| word.strip_prefix(TARGET)?.parse().ok());
+        let target_ms = words.iter().rev().find_map(|word| word.strip_prefix(TARGET)?.parse().ok());
         let mut words = words.into_iter().map(str::to_owned);
         let mut server = Vec::from_iter(words.next());
         server.extend(words.flat_map(|word| ["--set".to_owned(), word]));

@@ -212,7 +212,9 @@ impl Setup<'_> {
         let mut all = Measured { pairs: Vec::new(), counted: 0 };
         for number in 0..processes {
             let first = if number % 2 == 0 { First::Shimmed } else { First::Native };
-            all.append(self.measure_pair(first, condition, plan, rounds.div_ceil(processes))?);
+            // An even number, so that each begins as often as the other.
+            let each = rounds.div_ceil(processes).next_multiple_of(if processes == 1 { 1 } else { 2 });
+            all.append(self.measure_pair(first, number * each, condition, plan, each)?);
         }
         Ok(all)
     }
@@ -222,9 +224,11 @@ impl Setup<'_> {
         self.measure_in(1, condition, plan, rounds)
     }
 
+    /// Measures one pair of processes. `before`: the rounds of the pairs before it.
     fn measure_pair(
         &self,
         first: First,
+        before: usize,
         condition: Condition,
         plan: &[Round],
         rounds: usize,
@@ -267,7 +271,7 @@ impl Setup<'_> {
             native.round(round)?;
             warm_up(|| Ok(condition.has_right_limit(round, shimmed.round(round)?)))?;
             let figures = interleave(&[0, 1], rounds, |number, &index: &usize| {
-                workers[index].keep_on(processors.get(number % processors.len().max(1)));
+                workers[index].keep_on(processors.get((before + number) % processors.len().max(1)));
                 let took = workers[index].round(round)?;
                 ensure!(
                     index == 0 || condition.has_right_limit(round, took),
