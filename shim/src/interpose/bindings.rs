@@ -214,7 +214,7 @@ mod tests {
     /// Libraries of libc that nothing here uses.
     const UNUSED: [&CStr; 3] = [c"libBrokenLocale.so.1", c"libanl.so.1", c"libthread_db.so.1"];
 
-    /// Held by tests that load and unload objects, and by those that read all objects without a handle.
+    /// A test that unloads an object must not run beside one that reads all objects without a handle. Both hold this lock.
     static LOADING: Mutex<()> = Mutex::new(());
 
     /// The dynamic linker has two locks, and `dlopen` takes both.

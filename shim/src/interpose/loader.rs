@@ -146,7 +146,7 @@ impl Object {
         if handle.is_null() {
             return None;
         }
-        // Another thread may have closed the object meanwhile, and another one have been loaded from that path.
+        // Another thread may have unloaded this object and loaded another one from its path.
         let result = (handle == self.map).then(|| body(handle));
         // SAFETY: the handle was opened above. The object stays loaded by its other handles.
         unsafe { libc::dlclose(handle) };
@@ -184,5 +184,7 @@ mod tests {
             find(handle, c"dlsym")
         });
         assert_eq!(found, Some(elf::find_after_us(c"dlsym")));
+        let replaced = Object { map: ours.map, ..libc };
+        assert_eq!(replaced.with_handle(|_| ()), None, "another object has its path now");
     }
 }

@@ -216,8 +216,8 @@ impl Intervals {
         (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
     }
 
-    /// Notes a launch at this time after a suspension. Nothing from here on runs before it, and the ends of what was
-    /// launched before may have been long ago.
+    /// Notes that the first launch after a suspension comes at this time. Later launches run no earlier. No thread watched
+    /// the ends of earlier ones.
     pub(crate) fn interrupt(&mut self, at: Instant) {
         self.unstarted = None;
         self.follows = None;

@@ -2,7 +2,7 @@
 //! 0009). It should be long enough that the device does not idle, and no longer. Knows counts of launches and
 //! completions, and neither a clock nor markers.
 //!
-//! Written only under the submit lock, except for the note of a suspension; other threads only read.
+//! Written only under the submit lock, except for the notes of a suspension and of a wait; other threads only read.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub(crate) struct LaunchAhead {
     nanos: AtomicU64,
     /// The index of the last launch that has been judged.
     judged: AtomicU64,
-    /// True if the queue was suspended after the last launch under a limit, or if the next one had to wait for those of
-    /// other queues. What has completed meanwhile shows nothing of this machine.
+    /// True if the queue was suspended after the last launch under a limit.
     suspended: AtomicBool,
+    /// True if the next launch had to wait for those of other queues.
     waited: AtomicBool,
 }
 
@@ -52,6 +52,7 @@ impl LaunchAhead {
         self.waited.store(true, Ordering::Relaxed);
     }
 
+    /// Returns true if a launch could not come earlier. Completions until then do not show that it was late.
     fn was_held(&self) -> bool {
         self.was_suspended() || self.waited.load(Ordering::Relaxed)
     }
@@ -69,7 +70,7 @@ impl LaunchAhead {
             self.waited.store(false, Ordering::Relaxed);
         }
         if before <= completed || held {
-            // Nothing was in flight, or the launch had to wait: that all in front of it has completed shows nothing.
+            // Nothing was in flight, or the launch had to wait: it was not late.
             self.judged.store(before + 1, Ordering::Relaxed);
         }
     }

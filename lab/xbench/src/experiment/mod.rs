@@ -84,8 +84,8 @@ impl Program {
         self.load.is_some() || self.think_us != 0
     }
 
-    /// Returns the deadline that the program hints in this mode, in milliseconds. A target in the policy's words takes the
-    /// place of the program's own deadline: a policy prefers deadlines to its target, and would never use that one.
+    /// Returns the deadline that the program hints under this policy, in milliseconds. A target in the policy's words replaces
+    /// the program's own deadline, because a policy ignores its target where a program hints a deadline.
     pub(crate) fn deadline_ms(&self, policy: Option<&PolicyWords>) -> Option<f64> {
         let own = self.deadline_ms?;
         Some(policy.and_then(|policy| policy.target_ms).unwrap_or(own))

@@ -323,7 +323,7 @@ fn launch_ahead_is_short_where_sleeps_end_in_time() {
     }
 }
 
-/// What completes during a suspension shows nothing of the worker's lateness either.
+/// Work completes during a suspension. The worker could launch nothing, so it was not late.
 #[test]
 fn launch_ahead_is_short_where_the_queue_is_suspended_often() {
     for kernels in [&[10][..], &[50], &[100], &[130], &[500], MIXED, UNEVEN] {
