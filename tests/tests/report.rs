@@ -156,8 +156,15 @@ fn report_evicts_no_queue_without_permission() {
         assert!(row["took_us"]["n"] == 20 && other.is_none_or(|count| count > 0.0), "{row}");
         assert_eq!(other.is_none(), row["place"] == "alone", "{row}");
     }
-    let rows = report["parts"]["window"]["result"]["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 24);
+    let window = &report["parts"]["window"]["result"];
+    let rows = window["rows"].as_array().expect("rows");
+    // A busy machine launches the shortest kernels more slowly than they run. The report then leaves them out and says so.
+    let lengths = match window["left_out"].as_array() {
+        None => 3,
+        Some(left_out) if *left_out == [10] => 2,
+        Some(_) => panic!("{window}"),
+    };
+    assert_eq!(rows.len(), 8 * lengths, "{window}");
     for row in rows {
         assert!(row["kernels_per_s"].as_f64() > Some(0.0) && row["idle_us"]["n"] == 3, "{row}");
     }

@@ -149,6 +149,13 @@ impl Program {
         expect_complaints(&self.name, &self.complaints(), wanted)
     }
 
+    /// Waits until the library has warned of this.
+    pub fn await_said(&self, text: &str) -> Outcome<()> {
+        let what = format!("{}: the library did not say {text:?}", self.name);
+        let said = || self.complaints().iter().any(|line| line.contains(text)).then_some(());
+        await_some(&what, said).map_err(|trouble| self.explain(trouble))
+    }
+
     /// Lets it end, sees to it that its memory is right and that the library has said exactly this; how often it was held.
     pub fn finish(self, wanted: &[&str]) -> Outcome<u64> {
         let (name, said) = (self.name, self.said);
