@@ -89,16 +89,16 @@ impl XQueue {
         if !studied && !resumed {
             return;
         }
-        if flight.in_flight() == 0 {
-            if studied {
-                flight.note_unstarted(submit);
-            }
-        } else if flight.is_unmarked() && !self.has_foreign_launches() {
+        let alone = flight.in_flight() == 0;
+        if !alone && flight.is_unmarked() && !self.has_foreign_launches() {
             // A default queue among blocking ones gets a marker at each launch, and none later.
             self.record(submit);
         }
         if resumed {
             flight.interrupt(now());
+        }
+        if alone && studied {
+            flight.note_unstarted(submit);
         }
     }
 

@@ -41,8 +41,11 @@ impl XQueue {
         if self.core.in_share.load(Ordering::Acquire) {
             return None;
         }
-        // Other queues of the device have about as much in flight.
-        self.budget().map(|budget| (&self.device.estimates, Duration::from_nanos(budget)))
+        let budget = self.budget()?;
+        // Other queues of the device have about as much in flight. While this one is suspended, other processes have it.
+        let had_device = self.may_run() && !self.hot.flight.was_suspended();
+        let others = if had_device { Duration::from_nanos(budget) } else { Duration::MAX };
+        Some((&self.device.estimates, others))
     }
 
     /// Records a marker behind everything launched.

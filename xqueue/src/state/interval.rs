@@ -213,7 +213,7 @@ impl Intervals {
         let keys = front.keys;
         let known = keys.known == front.upto - front.start && !keys.overflow;
         let ran = at.saturating_duration_since(since.filter(|_| known)?);
-        (ran > 2 * Duration::from_nanos(keys.expected) + others).then_some(keys)
+        (ran.saturating_sub(others) > 2 * Duration::from_nanos(keys.expected)).then_some(keys)
     }
 
     /// Notes that the first launch after a suspension comes at this time. Later launches run no earlier. No thread watched
@@ -226,6 +226,10 @@ impl Intervals {
         }
         if let Some(last) = self.queue.back_mut() {
             last.seen_running = Some(at);
+        }
+        if let Some(running) = &mut self.running {
+            // Another process may have had the device.
+            running.whole = false;
         }
     }
 
@@ -373,6 +377,18 @@ mod tests {
         intervals.end(&first, Some(resumed + Duration::from_micros(600)), 2);
         assert_eq!(intervals.running_since(1), Some(resumed));
         assert_eq!(intervals.follows, Some((resumed, 1)));
+    }
+
+    #[test]
+    fn time_of_a_suspension_is_no_reason_to_forget_estimates() {
+        let begun = now();
+        let mut intervals = Intervals::default();
+        intervals.queue.extend([interval(0, 1), interval(1, 2)]);
+        intervals.end(&interval(0, 1), Some(begun), 2);
+        let later = begun + Duration::from_secs(1);
+        assert!(intervals.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
+        intervals.interrupt(later);
+        assert!(intervals.still_running(later, Duration::ZERO).is_none());
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::path::control::{ResumeFlags, SuspendFlags};
 use crate::path::launch::Stop;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
+use crate::state::queue::XQueue;
 use crate::sync::{Instant, Mutex, SIMULATED, now};
 use crate::threads::backoff::{SLEEPS, SPIN};
 
@@ -157,8 +158,8 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Runs kernels for [`SPAN`], after as many that do not count.
-fn run(case: Case, launch: LaunchConfig) -> Figures {
+/// Starts the clock, and makes a queue of a device.
+fn begin(launch: LaunchConfig) -> (Domain, Arc<Simulated>, Arc<XQueue>) {
     SIMULATED.set(Some(now()));
     let config = Config { watch: false, ..Config::default() };
     let domain = Domain::new(config, Arc::new(NullObserver));
@@ -167,6 +168,19 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
     let queue = domain
         .create_queue(DeviceId(0), hw.clone(), QueueConfig { launch, ..QueueConfig::default() })
         .expect("the device is known");
+    (domain, hw, queue)
+}
+
+/// Submits a kernel that takes so long.
+fn append(queue: &XQueue, hw: &Arc<Simulated>, key: CostKey, takes: Duration) {
+    let kernel: Box<dyn HwCommand> = Box::new(Kernel(hw.clone(), takes));
+    let work = Work::Command(kernel.into());
+    queue.append(&CommandSpec::new(key), Footprint::default(), work).expect("the queue is open");
+}
+
+/// Runs kernels for [`SPAN`], after as many that do not count.
+fn run(case: Case, launch: LaunchConfig) -> Figures {
+    let (_domain, hw, queue) = begin(launch);
     let queues = [queue.clone()];
     let mut late = Lateness::default();
     let (mut step, mut seed, mut next) = (0, 1_u64, 0);
@@ -198,12 +212,8 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
             let micros = case.kernels[place];
             let takes = if next == 0 { micros + case.cold } else { micros };
             // A function has one grid each here; the same one takes one time at one place and another there.
-            let spec = CommandSpec::new(CostKey(1 + micros % 7));
-            let kernel = Kernel(hw.clone(), MICRO * u32::try_from(takes).expect("small"));
-            let kernel: Box<dyn HwCommand> = Box::new(kernel);
-            queue
-                .append(&spec, Footprint::default(), Work::Command(kernel.into()))
-                .expect("the queue is open");
+            let takes = MICRO * u32::try_from(takes).expect("small");
+            append(&queue, &hw, CostKey(1 + micros % 7), takes);
             next += 1;
         }
         match round(&queues) {
@@ -356,4 +366,69 @@ fn rare_late_sleep_does_not_make_the_worker_spin() {
         let [without, with] = [awake(0), awake(500)];
         assert!(with < without + 0.1, "{kernels:?}: {with} of the time awake, without rare delays {without}");
     }
+}
+
+/// Runs what was submitted, and looks without a pause.
+fn run_all(queue: &Arc<XQueue>, hw: &Simulated) {
+    let queues = [queue.clone()];
+    while round(&queues) != Stop::Empty || queue.hot.flight.in_flight() != 0 {
+        hw.advance(SPIN);
+        queue.poll(false);
+    }
+}
+
+/// A program that is suspended between its launches has its kernels measured nevertheless.
+#[test]
+fn first_launch_after_a_suspension_is_measured() {
+    let (key, takes) = (CostKey(7), 100 * MICRO);
+    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
+    for _ in 0..4 {
+        queue.suspend(SuspendFlags::NONE);
+        append(&queue, &hw, key, takes);
+        hw.advance(1_000 * MICRO);
+        queue.resume(ResumeFlags::NONE);
+        run_all(&queue, &hw);
+    }
+    let known = queue.device.estimates.get(key).map(|known| Duration::from_nanos(known.nanos));
+    SIMULATED.set(None);
+    let known = known.expect("it was measured");
+    assert!(known >= takes && known < takes + 20 * MICRO, "{known:?}");
+}
+
+/// While a queue is suspended, another process can have the device. Its time does not count as that of the kernels in flight.
+#[test]
+fn suspension_does_not_make_a_kernel_seem_longer() {
+    let (key, takes) = (CostKey(7), 500 * MICRO);
+    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
+    let queues = [queue.clone()];
+    (0..8).for_each(|_| append(&queue, &hw, key, takes));
+    run_all(&queue, &hw);
+    let known = || queue.device.estimates.get(key).map(|known| known.nanos);
+    let before = known();
+    // One runs, and one behind it begins when the first has ended.
+    (0..2).for_each(|_| append(&queue, &hw, key, takes));
+    while queue.stats().pending != 0 {
+        round(&queues);
+        hw.advance(SPIN);
+    }
+    while queue.hot.flight.in_flight() != 1 {
+        hw.advance(SPIN);
+        queue.poll(false);
+    }
+    queue.suspend(SuspendFlags::NONE);
+    hw.0.lock().end += 10_000 * MICRO;
+    for mark in &mut hw.0.lock().marks {
+        mark.1 += 10_000 * MICRO;
+    }
+    hw.advance(5_000 * MICRO);
+    queue.poll(false);
+    let during = known();
+    queue.resume(ResumeFlags::NONE);
+    append(&queue, &hw, key, takes);
+    round(&queues);
+    queue.poll(false);
+    let after = known();
+    run_all(&queue, &hw);
+    SIMULATED.set(None);
+    assert!(before.is_some() && during == before && after == before, "{before:?} {during:?} {after:?}");
 }
