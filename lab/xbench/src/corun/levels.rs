@@ -114,7 +114,7 @@ fn missing(level: u8, blocks: &[&Suspensions]) -> Option<String> {
         return Some(format!("level {level}: the server reported nothing about it"));
     };
     if least.in_force < i32::from(level) {
-        let how = if least.how.is_empty() { "the server gives no reason" } else { &least.how };
+        let how = least.reason();
         return Some(format!("level {level} is not in force, level {} is: {how}", least.in_force));
     }
     let without = blocks.iter().filter(|block| block.holds == 0).count();

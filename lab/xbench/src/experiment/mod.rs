@@ -170,6 +170,11 @@ pub(crate) struct Suspensions {
 }
 
 impl Suspensions {
+    /// Returns the reason why the level is lower than the requested one, for a message.
+    pub(crate) fn reason(&self) -> &str {
+        if self.how.is_empty() { "the server gives no reason" } else { &self.how }
+    }
+
     /// Returns the difference between the server's reports before the first request and after the last.
     fn between([before, after]: [&Preemption; 2], seconds: f64) -> Self {
         let lower = if after.in_force.number() <= before.in_force.number() { after } else { before };

@@ -52,8 +52,8 @@ const REPEATS: usize = 2;
 /// Options of `xbench preempt`.
 #[derive(Debug, Clone, Args)]
 pub struct PreemptArgs {
-    /// Preemption levels of the low program
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 2, 3], value_parser = value_parser!(u8).range(1..=3))]
+    /// Preemption levels of the low program; with --real 1 unless others are named, because 2 and 3 evict queues
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 2, 3], default_value_if("real", "true", "1"), value_parser = value_parser!(u8).range(1..=3))]
     level: Vec<u8>,
     /// Cost of saving running kernels on the simulated GPU, and of restoring them, in microseconds
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [50, 500, 5000], value_parser = value_parser!(u32).range(0..=1_000_000))]
@@ -270,6 +270,11 @@ mod tests {
         let settings = parse::<PreemptArgs>(&["--real", "--level", "3"]).unwrap().settings();
         assert_eq!(settings.len(), 4 + 4);
         assert!(settings.iter().all(|setting| setting.save_us.is_none()));
+        let settings = parse::<PreemptArgs>(&["--real"]).unwrap().settings();
+        assert!(
+            settings.iter().all(|setting| [1, ALONE].contains(&setting.level)),
+            "nothing is evicted unasked"
+        );
         assert!(parse::<PreemptArgs>(&["--real", "--save-us", "50"]).is_err());
         for wrong in ["--level=4", "--level=", "--kernel-us=1", "--samples=0"] {
             assert!(parse::<PreemptArgs>(&[wrong]).is_err(), "{wrong}");

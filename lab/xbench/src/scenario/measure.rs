@@ -2,11 +2,11 @@
 
 use super::definition::Scenario;
 use super::figures::Figures;
-use crate::experiment::{Experiment, Mode, PolicyWords, Setup};
+use crate::experiment::{Experiment, Mode, PolicyWords, Setup, Suspensions};
 use crate::replay;
 use crate::simulated::GpuArgs;
 use crate::traffic::Traffic;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -71,11 +71,46 @@ pub(super) fn measure(
     modes.push(Mode::Native);
     modes.extend(equal.then_some(Mode::Equal(level)));
     modes.extend(policies.iter().cloned().chain(own).map(|policy| Mode::Policy(policy, level)));
-    let results = experiment.run(modes, |_, _, _| Ok(()))?;
+    let results = experiment.run(modes, |name, mode, outcome| match mode {
+        // Whom nobody precedes is never suspended, but has the level as well.
+        Mode::Policy(_, level) => in_force(name, *level, &outcome.suspended),
+        _ => Ok(()),
+    })?;
     let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();
     let mut figures =
         Figures::new(scenario, experiment.gpu.clone(), experiment.setup.seconds, level, device_us, &results)?;
     figures.traffic = experiment.setup.traffic;
     figures.account = experiment.accounts(&results);
     Ok(figures)
+}
+
+/// Checks that each program had at least the level that the figures are about.
+fn in_force(name: &str, level: u8, programs: &[Option<Suspensions>]) -> Result<()> {
+    let known = programs.iter().flatten();
+    let Some(least) = known.min_by_key(|program| program.in_force) else {
+        return Ok(());
+    };
+    ensure!(
+        least.in_force >= i32::from(level),
+        "{name}: level {level} is not in force, level {} is: {}",
+        least.in_force,
+        least.reason()
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_of_a_level_that_is_not_in_force_are_refused() {
+        let at = |in_force| {
+            Some(Suspensions { in_force, how: "switched off".to_owned(), ..Suspensions::default() })
+        };
+        assert!(in_force("a run", 3, &[None, at(3), at(3)]).is_ok());
+        assert!(in_force("a run", 1, &[at(1), at(3)]).is_ok());
+        let refused = in_force("a run", 3, &[at(3), at(1)]).unwrap_err().to_string();
+        assert_eq!(refused, "a run: level 3 is not in force, level 1 is: switched off");
+    }
 }

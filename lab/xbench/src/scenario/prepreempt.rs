@@ -38,8 +38,8 @@ pub struct PrepreemptArgs {
     prepare_us: Vec<u32>,
     #[command(flatten)]
     common: Common,
-    /// Preemption level
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
+    /// Preemption level; with --real 1 unless another is named, because 2 and 3 evict queues
+    #[arg(long, value_name = "N", default_value_t = 3, default_value_if("real", "true", "1"), value_parser = clap::value_parser!(u8).range(1..=3), allow_negative_numbers = true)]
     level: u8,
     /// Write the figures to this file as JSON
     #[arg(long, value_name = "FILE")]
