@@ -3,7 +3,8 @@
 //!
 //! A sample is an *upper bound* of the true time: from a moment at which the command had certainly not
 //! started to the moment at which it was seen complete. The minimum of recent upper bounds comes close to the
-//! truth and is never below it. A sample is *close* if the command was seen running shortly before. Other
+//! truth and is never below it. A sample is *close* if the command was seen running shortly before its end, and
+//! so was the one in front of it, or nothing was in flight. Other
 //! samples count only where they are the least, because they measure the sleep of the polling thread. If an
 //! interval still runs after twice its estimate plus the time that other queues may have had the device, its
 //! kernels have changed, and their estimates are forgotten.

@@ -151,6 +151,8 @@ pub(crate) struct Intervals {
     /// what follows started later.
     pub(crate) follows: Option<(Instant, u64)>,
     running: Option<Running>,
+    /// The index of the last command of the interval that ended last, and the time from its last sight to its end.
+    ended: Option<(u64, Duration)>,
 }
 
 impl Intervals {
@@ -161,6 +163,12 @@ impl Intervals {
         // It did not follow at once.
         self.follows = None;
         self.running = Some(Running { behind, since, whole: false });
+        self.ended = Some((behind, Duration::ZERO));
+    }
+
+    /// Returns by how much the interval behind this index can have started later than its bound.
+    pub(crate) fn start_gap(&self, start: u64) -> Duration {
+        self.ended.filter(|(upto, _)| *upto == start).map_or(Duration::MAX, |(_, gap)| gap)
     }
 
     /// Notes a launch at this time, behind `completed` commands that have completed. If all in front of it
@@ -187,6 +195,10 @@ impl Intervals {
         self.queue.pop_front();
         self.ended_fresh = interval.keys.fresh || interval.takes().is_none();
         self.follows = interval.seen_running.map(|at| (at, interval.upto));
+        let gap = seen.zip(interval.seen_running).map(|(at, ran)| at.saturating_duration_since(ran));
+        if self.ended.is_none_or(|(upto, _)| upto < interval.upto) {
+            self.ended = Some((interval.upto, gap.unwrap_or(Duration::MAX)));
+        }
         let Some(at) = seen else {
             self.running = self.running.filter(|running| running.behind >= interval.upto);
             return;
@@ -377,6 +389,23 @@ mod tests {
         intervals.end(&first, Some(resumed + Duration::from_micros(600)), 2);
         assert_eq!(intervals.running_since(1), Some(resumed));
         assert_eq!(intervals.follows, Some((resumed, 1)));
+    }
+
+    #[test]
+    fn start_is_as_uncertain_as_the_end_in_front_of_it() {
+        let begun = now();
+        let late = Duration::from_micros(80);
+        let mut intervals = Intervals::default();
+        intervals.begin(0, begun);
+        assert_eq!(intervals.start_gap(0), Duration::ZERO, "nothing was in flight");
+        intervals.queue.extend([interval(0, 1), interval(1, 2)]);
+        intervals.still_running(begun, Duration::ZERO);
+        let first = intervals.queue[0];
+        intervals.end(&first, Some(begun + late), 2);
+        assert_eq!(intervals.start_gap(1), late);
+        let second = intervals.queue[0];
+        intervals.end(&second, Some(begun + 2 * late), 2);
+        assert_eq!(intervals.start_gap(2), Duration::MAX, "nobody saw it run");
     }
 
     #[test]

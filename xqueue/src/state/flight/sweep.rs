@@ -98,6 +98,7 @@ impl Flight {
             let seen =
                 learn.filter(|_| !known || interval.keys.fresh).map(|(estimates, _)| (estimates, now()));
             let mut intervals = self.intervals.lock();
+            let start_gap = intervals.start_gap(interval.start);
             intervals.end(&interval, seen.filter(|_| !known).map(|(_, at)| at), self.launched());
             self.has_intervals.store(!intervals.queue.is_empty(), Ordering::Release);
             drop(intervals);
@@ -108,7 +109,7 @@ impl Flight {
                 // A synchronization has shown the end at some time before.
                 let running = interval.seen_running.filter(|_| !known).unwrap_or(since);
                 let gap = at.saturating_duration_since(running);
-                interval.learn(upper, gap, estimates);
+                interval.learn(upper, gap.max(start_gap), estimates);
             }
             hw.release_marker(interval.mark);
         }

@@ -146,6 +146,10 @@ struct Figures {
     awake: f64,
     /// The launch-ahead when the first commands have run.
     ahead: Duration,
+    /// The longest launch-ahead at any later time.
+    most_ahead: Duration,
+    /// The longest estimate of the first kernel at any later time.
+    most_known: Duration,
 }
 
 impl fmt::Display for Figures {
@@ -199,7 +203,14 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
     };
     let mut warm = None;
     let mut turn = now() + TURN;
+    let (mut most_ahead, mut most_known) = (Duration::ZERO, Duration::ZERO);
     loop {
+        if warm.is_some() {
+            most_ahead = most_ahead.max(queue.hot.flight.launch_ahead());
+            let known = queue.device.estimates.get(CostKey(1 + case.kernels[0] % 7));
+            most_known =
+                most_known.max(known.map_or(Duration::ZERO, |known| Duration::from_nanos(known.nanos)));
+        }
         if case.suspended != 0 && now() >= turn {
             queue.suspend(SuspendFlags::NONE);
             // The worker sleeps, and only the resumption wakes it.
@@ -259,6 +270,8 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
                     marks: (state.recorded - recorded) as f64 / (launched - before) as f64,
                     awake: 1.0 - slept.get().as_secs_f64() / took.as_secs_f64(),
                     ahead,
+                    most_ahead,
+                    most_known,
                 };
                 drop(state);
                 // The domain waits at its end for what is pending.
@@ -373,7 +386,7 @@ fn run_all(queue: &Arc<XQueue>, hw: &Simulated) {
     let queues = [queue.clone()];
     while round(&queues) != Stop::Empty || queue.hot.flight.in_flight() != 0 {
         hw.advance(SPIN);
-        queue.poll(false);
+        queue.check_completion();
     }
 }
 
@@ -431,4 +444,24 @@ fn suspension_does_not_make_a_kernel_seem_longer() {
     run_all(&queue, &hw);
     SIMULATED.set(None);
     assert!(before.is_some() && during == before && after == before, "{before:?} {during:?} {after:?}");
+}
+
+/// The worker looks after the foreseen end of the kernel in front where kernels take half the window or more. Samples that begin or
+/// end unwatched then confirm each other.
+#[test]
+fn estimates_are_close_beside_equal_kernels() {
+    for kernels in [&[80][..], &[90], &[100], &[105], &[110], &[115], &[120], &[125], &[130], &[150], &[180]]
+    {
+        for late in [0, 20, 60] {
+            let figures = run(Case { late, ..Case::of(kernels) }, LaunchConfig::Adaptive);
+            let Figures { most_known, most_ahead, .. } = figures;
+            let text = format!(
+                "{kernels:?} late {late}: {figures}, estimated {most_known:?}, launched ahead {most_ahead:?}"
+            );
+            println!("{text}");
+            let takes = (MICRO * u32::try_from(kernels[0]).expect("small")).as_secs_f64();
+            assert!((takes..1.06 * takes).contains(&most_known.as_secs_f64()), "{text}");
+            assert!(most_ahead < 160 * MICRO && figures.busy > 0.97, "{text}");
+        }
+    }
 }
