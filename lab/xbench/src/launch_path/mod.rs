@@ -45,7 +45,8 @@ pub struct LaunchPathArgs {
     /// round of deferred launches at most 3000, fewer than a queue holds
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     calls: u32,
-    /// Rounds with the library, and as many without it; on a real runtime twelve pairs of processes share them
+    /// Rounds with the library, and as many without it, made an even number; on a real runtime made an even number for each
+    /// of twelve pairs of processes
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: u32,
     /// The preloaded library; without it, the one beside this program

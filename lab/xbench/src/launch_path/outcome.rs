@@ -3,7 +3,7 @@
 use super::setup::{Measured, Pair, PerCall};
 use super::{Figures, Real};
 use crate::card::Card;
-use crate::compare::median_difference;
+use crate::compare::{balanced_median, median_difference};
 use crate::report::{Limit, Report};
 use crate::stats::Samples;
 use anyhow::{Context, Result};
@@ -85,7 +85,7 @@ impl Pair {
     fn ratio(&self) -> Result<f64> {
         let [native, shimmed] = self.of(WALL);
         let ratios = shimmed.iter().zip(&native).map(|(shimmed, native)| shimmed / native);
-        Ok(Samples::new(ratios.collect()).context("no rounds were measured")?.median())
+        balanced_median(ratios).context("no rounds were measured")
     }
 }
 

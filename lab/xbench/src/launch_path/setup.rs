@@ -270,7 +270,7 @@ impl Setup<'_> {
             native.round(round)?;
             warm_up(|| Ok(condition.has_right_limit(round, shimmed.round(round)?)))?;
             let figures = interleave(&[0, 1], rounds, |number, &index: &usize| {
-                workers[index].keep_on(processors.get((before + number) % processors.len().max(1)));
+                workers[index].keep_on(processors.get((before + number) / 2 % processors.len().max(1)));
                 let took = workers[index].round(round)?;
                 ensure!(
                     index == 0 || condition.has_right_limit(round, took),
