@@ -3,11 +3,11 @@
 //!
 //! A sample is an *upper bound* of the true time: from a moment at which the command had certainly not
 //! started to the moment at which it was seen complete. The minimum of recent upper bounds comes close to the
-//! truth and is never below it. A sample is *close* if the command was seen running shortly before its end, and
-//! so was the one in front of it, or nothing was in flight. Other
-//! samples count only where they are the least, because they measure the sleep of the polling thread. If an
-//! interval still runs after twice its estimate plus the time that other queues may have had the device, its
-//! kernels have changed, and their estimates are forgotten.
+//! truth and is never below it. A sample is *close* if the command was seen running shortly before its end. It
+//! replaces an older one only if its begin was watched as closely, because otherwise its length is that of the
+//! polling thread's sleep. Other samples count only where they are the least. If an interval still runs after
+//! twice its estimate plus the time that other queues may have had the device, its kernels have changed, and their
+//! estimates are forgotten.
 //!
 //! An estimate that close samples have confirmed is studied again more rarely, because each study costs two markers.
 
@@ -53,12 +53,15 @@ impl Recent {
         self.close < ENOUGH && self.samples_seen < 2 * ENOUGH
     }
 
-    fn add(&mut self, nanos: u32, close: bool) {
+    fn add(&mut self, nanos: u32, watched: Watched) {
         self.samples_seen += 1;
         let before = self.least();
+        let close = watched != Watched::Nothing;
         if close || nanos < before {
-            self.samples[self.taken % RECENT] = nanos;
-            self.taken += 1;
+            if watched == Watched::Both || nanos < before {
+                self.samples[self.taken % RECENT] = nanos;
+                self.taken += 1;
+            }
             self.close += usize::from(close);
             if self.least().abs_diff(before) > before / 16 {
                 self.confirmed = 0;
@@ -71,6 +74,16 @@ impl Recent {
     fn settled(&self) -> u32 {
         u32::try_from(self.confirmed / CONFIRMING).unwrap_or(MOST_SETTLED).min(MOST_SETTLED)
     }
+}
+
+/// What was watched closely of a command that is now known to be complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Watched {
+    Nothing,
+    /// It was seen running shortly before its end.
+    End,
+    /// So was the one in front of it, or nothing was in flight.
+    Both,
 }
 
 /// Estimated times by key.
@@ -119,12 +132,14 @@ impl Estimates {
     }
 
     /// Adds an upper bound.
-    pub(crate) fn learn(&self, key: CostKey, upper: Duration, close: bool) {
+    pub(crate) fn learn(&self, key: CostKey, upper: Duration, watched: Watched) {
         if key == CostKey::UNKNOWN {
             return;
         }
         let nanos = u32::try_from(upper.as_nanos()).unwrap_or(u32::MAX).max(FLOOR);
-        if !close && self.get(key).is_some_and(|known| !known.fresh && known.nanos <= u64::from(nanos)) {
+        if watched == Watched::Nothing
+            && self.get(key).is_some_and(|known| !known.fresh && known.nanos <= u64::from(nanos))
+        {
             // It would change nothing.
             return;
         }
@@ -133,7 +148,7 @@ impl Estimates {
             recent.clear();
         }
         let entry = recent.entry(key.0).or_default();
-        entry.add(nanos, close);
+        entry.add(nanos, watched);
         let least = u64::from(entry.least());
         let (fresh, settled) = (u64::from(entry.is_fresh()), u64::from(entry.settled()));
         let (slot, tag) = index_and_tag(spread(key));
@@ -160,13 +175,13 @@ mod tests {
         let estimates = Estimates::new();
         let key = CostKey(7);
         assert_eq!(estimates.get(key), None);
-        estimates.learn(key, Duration::from_micros(50), true);
-        estimates.learn(key, Duration::from_micros(20), true);
-        estimates.learn(key, Duration::from_micros(80), true);
+        estimates.learn(key, Duration::from_micros(50), Watched::Both);
+        estimates.learn(key, Duration::from_micros(20), Watched::Both);
+        estimates.learn(key, Duration::from_micros(80), Watched::Both);
         assert_eq!(estimates.get(key), Some(Estimate { nanos: 20_000, fresh: true, settled: 0 }));
-        estimates.learn(key, Duration::from_micros(70), false);
+        estimates.learn(key, Duration::from_micros(70), Watched::Nothing);
         for _ in 0..RECENT {
-            estimates.learn(key, Duration::from_micros(90), true);
+            estimates.learn(key, Duration::from_micros(90), Watched::Both);
         }
         assert_eq!(estimates.get(key), Some(Estimate { nanos: 90_000, fresh: false, settled: 0 }));
         estimates.forget(key);
@@ -174,28 +189,40 @@ mod tests {
     }
 
     #[test]
+    fn sample_of_unwatched_begin_only_confirms() {
+        let estimates = Estimates::new();
+        let key = CostKey(7);
+        estimates.learn(key, Duration::from_micros(50), Watched::Both);
+        for _ in 0..2 * RECENT {
+            estimates.learn(key, Duration::from_micros(52), Watched::End);
+        }
+        let settled = MOST_SETTLED;
+        assert_eq!(estimates.get(key), Some(Estimate { nanos: 50_000, fresh: false, settled }));
+    }
+
+    #[test]
     fn confirmed_estimate_settles_until_it_changes() {
         let estimates = Estimates::new();
         let key = CostKey(7);
         let settled = || estimates.get(key).map(|known| known.settled);
-        let learn = |micros, close| estimates.learn(key, Duration::from_micros(micros), close);
-        learn(50, true);
+        let learn = |micros, watched| estimates.learn(key, Duration::from_micros(micros), watched);
+        learn(50, Watched::Both);
         for degree in 1..=MOST_SETTLED + 1 {
-            (0..CONFIRMING).for_each(|_| learn(51, true));
+            (0..CONFIRMING).for_each(|_| learn(51, Watched::Both));
             assert_eq!(settled(), Some(MOST_SETTLED.min(degree)));
         }
-        learn(80, false);
+        learn(80, Watched::Nothing);
         assert_eq!(settled(), Some(MOST_SETTLED), "the sleep of a thread shows nothing");
-        learn(40, false);
+        learn(40, Watched::Nothing);
         assert_eq!(settled(), Some(0), "it was too long");
     }
 
     #[test]
     fn unknown_key_is_never_learnt_and_short_times_have_a_floor() {
         let estimates = Estimates::new();
-        estimates.learn(CostKey::UNKNOWN, Duration::from_micros(5), true);
+        estimates.learn(CostKey::UNKNOWN, Duration::from_micros(5), Watched::Both);
         assert_eq!(estimates.get(CostKey::UNKNOWN), None);
-        estimates.learn(CostKey(1), Duration::from_nanos(3), true);
+        estimates.learn(CostKey(1), Duration::from_nanos(3), Watched::Both);
         assert_eq!(estimates.get(CostKey(1)).map(|known| known.nanos), Some(u64::from(FLOOR)));
     }
 }

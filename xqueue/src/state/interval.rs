@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::estimate::{Estimate, Estimates};
+use crate::estimate::{Estimate, Estimates, Watched};
 use crate::hw::{CostKey, Marker};
 use crate::sync::{Instant, now};
 
@@ -49,14 +49,19 @@ impl Interval {
     }
 
     /// Learns from the end: the interval took at most `upper`, and was seen running `gap` before its end.
-    pub(crate) fn learn(&self, upper: Duration, gap: Duration, estimates: &Estimates) {
+    pub(crate) fn learn(&self, upper: Duration, [start, end]: [Duration; 2], estimates: &Estimates) {
         let commands = self.upto - self.start;
         if self.keys.len == 1 && self.keys.commands == commands {
             let each = upper / u32::try_from(commands).unwrap_or(u32::MAX).max(1);
-            let close = gap <= CLOSE.max(upper / 32);
-            estimates.learn(CostKey(self.keys.keys[0]), each, close);
+            let close = CLOSE.max(upper / 32);
+            let watched = match (start <= close, end <= close) {
+                (true, true) => Watched::Both,
+                (false, true) => Watched::End,
+                (_, false) => Watched::Nothing,
+            };
+            estimates.learn(CostKey(self.keys.keys[0]), each, watched);
             if !self.keys.places {
-                estimates.learn(CostKey(self.keys.placed), each, close);
+                estimates.learn(CostKey(self.keys.placed), each, watched);
             }
         }
     }
@@ -444,7 +449,7 @@ mod tests {
             for place in places {
                 both.keys.add(CostKey(7), CostKey(place), None);
             }
-            both.learn(Duration::from_micros(20), Duration::ZERO, &estimates);
+            both.learn(Duration::from_micros(20), [Duration::ZERO; 2], &estimates);
             [7, 8].map(|key| estimates.get(CostKey(key)).map(|known| known.nanos))
         };
         assert_eq!(learnt([8, 8]), [Some(10_000), Some(10_000)]);

@@ -109,7 +109,7 @@ impl Flight {
                 // A synchronization has shown the end at some time before.
                 let running = interval.seen_running.filter(|_| !known).unwrap_or(since);
                 let gap = at.saturating_duration_since(running);
-                interval.learn(upper, gap.max(start_gap), estimates);
+                interval.learn(upper, [start_gap, gap], estimates);
             }
             hw.release_marker(interval.mark);
         }
