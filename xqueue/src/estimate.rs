@@ -41,6 +41,8 @@ struct Recent {
     samples_seen: usize,
     /// The number of close samples since the estimate last changed.
     confirmed: usize,
+    /// The number of much longer samples in a row whose begin nobody watched.
+    contradicting: usize,
 }
 
 impl Recent {
@@ -57,13 +59,16 @@ impl Recent {
         self.samples_seen += 1;
         let before = self.least();
         let close = watched != Watched::Nothing;
+        if watched == Watched::Both || nanos < before {
+            self.samples[self.taken % RECENT] = nanos;
+            self.taken += 1;
+        }
         if close || nanos < before {
-            if watched == Watched::Both || nanos < before {
-                self.samples[self.taken % RECENT] = nanos;
-                self.taken += 1;
-            }
             self.close += usize::from(close);
-            if self.least().abs_diff(before) > before / 16 {
+            // Much longer times whose begin nobody watched show that the command is longer, but not by how much.
+            let contradicts = watched == Watched::End && nanos.saturating_sub(before) > before / 2;
+            self.contradicting = if contradicts { self.contradicting + 1 } else { 0 };
+            if self.least().abs_diff(before) > before / 16 || self.contradicting >= RECENT {
                 self.confirmed = 0;
             } else {
                 self.confirmed += usize::from(close);
@@ -79,10 +84,11 @@ impl Recent {
 /// What was watched closely of a command that is now known to be complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watched {
+    /// Neither its begin nor its end.
     Nothing,
     /// It was seen running shortly before its end.
     End,
-    /// So was the one in front of it, or nothing was in flight.
+    /// The same, and the command in front of it was seen running shortly before its own end, or nothing was in flight.
     Both,
 }
 
@@ -198,6 +204,12 @@ mod tests {
         }
         let settled = MOST_SETTLED;
         assert_eq!(estimates.get(key), Some(Estimate { nanos: 50_000, fresh: false, settled }));
+        let other = CostKey(8);
+        estimates.learn(other, Duration::from_micros(50), Watched::Both);
+        for _ in 0..2 * RECENT {
+            estimates.learn(other, Duration::from_micros(90), Watched::End);
+        }
+        assert_eq!(estimates.get(other), Some(Estimate { nanos: 50_000, fresh: false, settled: 0 }));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub fn interleave<M, T, E>(
     Ok(results)
 }
 
-/// Median of the differences `with[i] - without[i]` of runs that were made next to each other. A disturbance
+/// Balanced median of the differences `with[i] - without[i]` of runs that were made next to each other. A disturbance
 /// that lasts longer than one round cancels in its own pair. `None` if the two are empty or not equally long.
 pub fn median_difference(with: &[f64], without: &[f64]) -> Option<f64> {
     if with.len() != without.len() {
@@ -40,8 +40,8 @@ pub fn balanced_median(rounds: impl IntoIterator<Item = f64>) -> Option<f64> {
     for (number, value) in rounds.into_iter().enumerate() {
         orders[number % 2].push(value);
     }
-    let medians: Vec<f64> =
-        orders.into_iter().filter_map(|order| Some(Samples::new(order)?.median())).collect();
+    let known = orders.into_iter().filter(|order| !order.is_empty());
+    let medians = known.map(|order| Some(Samples::new(order)?.median())).collect::<Option<Vec<f64>>>()?;
     Some(Samples::new(medians)?.mean())
 }
 
@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(balanced_median(ratios), Some(1.0));
         assert_eq!(balanced_median([3.0]), Some(3.0));
         assert_eq!(balanced_median([]), None);
+        assert_eq!(balanced_median([1.0, f64::NAN]), None);
     }
 
     #[test]

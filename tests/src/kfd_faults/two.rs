@@ -295,7 +295,7 @@ pub fn server_stopped(mut pair: Pair) -> Outcome<String> {
     let fault = pair.bed.signal_server(Signal::STOP);
     let told = pair.released_since(fault)?;
     pair.urgent.await_round(fault)?;
-    // Each program watches a lease of its own. One that is late would see it renewed, and lose no server.
+    // A program that looks late would find its lease renewed and say nothing.
     pair.low.await_said(LOST)?;
     pair.urgent.await_said(LOST)?;
     pair.bed.signal_server(Signal::CONT);

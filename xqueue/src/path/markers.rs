@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use crate::estimate::Estimates;
 use crate::ids::{OrderClass, Ticket};
 use crate::permission::QueuePermission;
 use crate::state::device::Device;
-use crate::state::flight::Polled;
+use crate::state::flight::{Lesson, Polled};
 use crate::state::queue::{Submit, XQueue};
 use crate::sync::Ordering;
 
@@ -35,17 +34,14 @@ impl XQueue {
         self.hot.flight.settle(&*self.hw, || self.learning());
     }
 
-    /// Returns the table of the observed times, and the time for which the device may have run other queues
-    /// in between; none while nothing is limited, or while the commands run slowly.
-    fn learning(&self) -> Option<(&Estimates, Duration)> {
+    /// Returns what observed times teach; none while nothing is limited, or while the commands run slowly.
+    fn learning(&self) -> Option<Lesson<'_>> {
         if self.core.in_share.load(Ordering::Acquire) {
             return None;
         }
-        let budget = self.budget()?;
-        // Other queues of the device have about as much in flight. While this one is suspended, other processes have it.
-        let had_device = self.may_run() && !self.hot.flight.was_suspended();
-        let others = if had_device { Duration::from_nanos(budget) } else { Duration::MAX };
-        Some((&self.device.estimates, others))
+        // Other queues of the device have about as much in flight.
+        let others = Duration::from_nanos(self.budget()?);
+        Some(Lesson { estimates: &self.device.estimates, others, suspended: !self.may_run() })
     }
 
     /// Records a marker behind everything launched.

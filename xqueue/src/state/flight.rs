@@ -11,7 +11,7 @@
 
 mod sweep;
 
-pub(crate) use sweep::Polled;
+pub(crate) use sweep::{Lesson, Polled};
 
 use std::time::Duration;
 
@@ -89,6 +89,8 @@ pub(crate) struct Flight {
     /// The keys of the last launches under the limit, the last one first.
     history: [AtomicU64; HISTORY],
     launch_ahead: LaunchAhead,
+    /// True if the queue was suspended or resumed since the last poll.
+    interrupted: AtomicBool,
     /// Unordered launches, made inside user callbacks without the submit lock: begun, made, marked, and known
     /// complete.
     unordered: AtomicU64,
@@ -125,6 +127,7 @@ impl Flight {
             open_upto: AtomicU64::new(0),
             history: std::array::from_fn(|_| AtomicU64::new(0)),
             launch_ahead: LaunchAhead::new(),
+            interrupted: AtomicBool::new(false),
             unordered: AtomicU64::new(0),
             unordered_made: AtomicU64::new(0),
             unordered_marked: AtomicU64::new(0),
@@ -336,6 +339,7 @@ impl Flight {
 
     /// Notes that the queue is suspended, or was until now.
     pub(crate) fn note_suspension(&self) {
+        self.interrupted.store(true, Ordering::Relaxed);
         self.launch_ahead.note_suspension();
     }
 
@@ -498,6 +502,7 @@ impl Flight {
 
     /// Notes before a launch at this time that the queue was suspended since the last one.
     pub(crate) fn interrupt(&self, at: Instant) {
+        self.interrupted.store(false, Ordering::Relaxed);
         self.intervals.lock().interrupt(at);
     }
 

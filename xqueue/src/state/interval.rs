@@ -97,6 +97,8 @@ pub(crate) struct Keys {
 struct Running {
     behind: u64,
     since: Instant,
+    /// The time from which it has had the device without a suspension, as far as is known.
+    unheld: Instant,
     /// True if its whole interval had been launched by then: it runs without a gap.
     whole: bool,
 }
@@ -167,7 +169,7 @@ impl Intervals {
         self.start = behind;
         // It did not follow at once.
         self.follows = None;
-        self.running = Some(Running { behind, since, whole: false });
+        self.running = Some(Running { behind, since, unheld: since, whole: false });
         self.ended = Some((behind, Duration::ZERO));
     }
 
@@ -217,7 +219,12 @@ impl Intervals {
         let ended = self.running_since(interval.start).and_then(|since| interval.end(since));
         let since = ended.map_or(at, |ended| ended.min(at));
         let whole = !self.queue.is_empty();
-        self.running = (launched > interval.upto).then_some(Running { behind: interval.upto, since, whole });
+        self.running = (launched > interval.upto).then_some(Running {
+            behind: interval.upto,
+            since,
+            unheld: since,
+            whole,
+        });
     }
 
     /// Notes that the first interval was seen running at this time. Returns its keys if it takes far longer
@@ -225,7 +232,9 @@ impl Intervals {
     pub(crate) fn still_running(&mut self, at: Instant, others: Duration) -> Option<Keys> {
         let running = self.running.filter(|running| running.whole);
         let front = self.queue.front_mut()?;
-        let since = running.filter(|running| running.behind == front.start).map(|running| running.since);
+        let since = running
+            .filter(|running| running.behind == front.start)
+            .map(|running| running.since.max(running.unheld));
         front.seen_running = Some(at);
         let keys = front.keys;
         let known = keys.known == front.upto - front.start && !keys.overflow;
@@ -238,15 +247,19 @@ impl Intervals {
     pub(crate) fn interrupt(&mut self, at: Instant) {
         self.unstarted = None;
         self.follows = None;
-        for interval in &mut self.queue {
-            interval.unstarted = None;
-        }
         if let Some(last) = self.queue.back_mut() {
             last.seen_running = Some(at);
         }
+        self.hold(at);
+    }
+
+    /// Notes that another process may have had the device until this time: what runs has had it for no longer.
+    pub(crate) fn hold(&mut self, at: Instant) {
+        for interval in &mut self.queue {
+            interval.unstarted = None;
+        }
         if let Some(running) = &mut self.running {
-            // Another process may have had the device.
-            running.whole = false;
+            running.unheld = at;
         }
     }
 
@@ -423,6 +436,11 @@ mod tests {
         assert!(intervals.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
         intervals.interrupt(later);
         assert!(intervals.still_running(later, Duration::ZERO).is_none());
+        let much_later = later + Duration::from_secs(1);
+        assert!(
+            intervals.still_running(much_later, Duration::ZERO).is_some(),
+            "it ran on without a suspension"
+        );
     }
 
     #[test]

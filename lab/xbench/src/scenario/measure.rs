@@ -73,7 +73,7 @@ pub(super) fn measure(
     modes.extend(policies.iter().cloned().chain(own).map(|policy| Mode::Policy(policy, level)));
     let results = experiment.run(modes, |name, mode, outcome| match mode {
         // Whom nobody precedes is never suspended, but has the level as well.
-        Mode::Policy(_, level) => in_force(name, *level, &outcome.suspended),
+        Mode::Policy(_, level) | Mode::Equal(level) => in_force(name, *level, &outcome.suspended),
         _ => Ok(()),
     })?;
     let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();

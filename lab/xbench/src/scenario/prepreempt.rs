@@ -163,3 +163,17 @@ impl Curve {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::parse;
+
+    #[test]
+    fn real_gpu_has_no_evictions_unless_a_level_is_named() {
+        let level = |words: &[&str]| parse::<PrepreemptArgs>(words).unwrap().level;
+        assert_eq!(level(&[]), 3);
+        assert_eq!(level(&["--real"]), 1);
+        assert_eq!(level(&["--real", "--level", "3"]), 3);
+    }
+}

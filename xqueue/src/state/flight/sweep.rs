@@ -21,16 +21,20 @@ pub(crate) struct Polled {
     pub(crate) error: Option<HwError>,
 }
 
+/// What the observed times teach.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lesson<'e> {
+    pub(crate) estimates: &'e Estimates,
+    /// The time for which the device may have run other queues in between.
+    pub(crate) others: Duration,
+    /// True while the queue is suspended, so that another process may have the device.
+    pub(crate) suspended: bool,
+}
+
 impl Flight {
-    /// Queries the markers in order; returns at once if another thread is polling. `learn`: the table for the
-    /// observed times, and the time for which the device may have run other queues in between. `has_submit`:
-    /// the caller holds the submit lock, so that no launch is being made.
-    pub(crate) fn poll(
-        &self,
-        hw: &dyn HwQueue,
-        learn: Option<(&Estimates, Duration)>,
-        has_submit: bool,
-    ) -> Polled {
+    /// Queries the markers in order; returns at once if another thread is polling. `has_submit`: the caller
+    /// holds the submit lock, so that no launch is being made.
+    pub(crate) fn poll(&self, hw: &dyn HwQueue, learn: Option<Lesson<'_>>, has_submit: bool) -> Polled {
         self.sweep(hw, learn, has_submit, true)
     }
 
@@ -38,11 +42,7 @@ impl Flight {
     /// synchronizes before its window is full would collect markers, and its commands would not be learnt.
     /// Returns at once if another thread is polling.
     #[inline]
-    pub(crate) fn settle<'e>(
-        &self,
-        hw: &dyn HwQueue,
-        learn: impl FnOnce() -> Option<(&'e Estimates, Duration)>,
-    ) {
+    pub(crate) fn settle<'e>(&self, hw: &dyn HwQueue, learn: impl FnOnce() -> Option<Lesson<'e>>) {
         if self.has_intervals.load(Ordering::Acquire) {
             self.sweep(hw, learn(), false, false);
         }
@@ -50,19 +50,16 @@ impl Flight {
 
     /// Goes through the markers in order, up to the first one that is not known to be complete and, with
     /// `query`, is not found complete.
-    fn sweep(
-        &self,
-        hw: &dyn HwQueue,
-        learn: Option<(&Estimates, Duration)>,
-        has_submit: bool,
-        query: bool,
-    ) -> Polled {
+    fn sweep(&self, hw: &dyn HwQueue, learn: Option<Lesson<'_>>, has_submit: bool, query: bool) -> Polled {
         let mut polled = Polled::default();
         if !self.poller.try_lock() {
             return polled;
         }
         polled.polled = true;
         let begun = learn.map(|_| now());
+        // Times with a suspension in them teach nothing.
+        let suspended = learn.is_some_and(|lesson| lesson.suspended);
+        let held = self.interrupted.swap(false, Ordering::Relaxed) || suspended;
         let launched = self.launched() + u64::from(!has_submit);
         loop {
             let Some(interval) = self.intervals.lock().queue.front().copied() else {
@@ -87,22 +84,27 @@ impl Flight {
                     }
                 };
             if !behind {
-                if let (Some((estimates, others)), Some(begun)) = (learn, begun) {
-                    let overdue = self.intervals.lock().still_running(begun, others);
-                    overdue.iter().flat_map(Keys::learnt).for_each(|key| estimates.forget(key));
+                if let (Some(lesson), Some(begun)) = (learn, begun) {
+                    let mut intervals = self.intervals.lock();
+                    if held {
+                        intervals.hold(begun);
+                    }
+                    let overdue = intervals.still_running(begun, lesson.others);
+                    drop(intervals);
+                    overdue.iter().flat_map(Keys::learnt).for_each(|key| lesson.estimates.forget(key));
                 }
                 break;
             }
             self.complete(snapshot);
             polled.progress |= !known;
             let seen =
-                learn.filter(|_| !known || interval.keys.fresh).map(|(estimates, _)| (estimates, now()));
+                learn.filter(|_| !known || interval.keys.fresh).map(|lesson| (lesson.estimates, now()));
             let mut intervals = self.intervals.lock();
             let start_gap = intervals.start_gap(interval.start);
             intervals.end(&interval, seen.filter(|_| !known).map(|(_, at)| at), self.launched());
             self.has_intervals.store(!intervals.queue.is_empty(), Ordering::Release);
             drop(intervals);
-            if let Some((estimates, at)) = seen
+            if let Some((estimates, at)) = seen.filter(|_| !held)
                 && let Some(since) = interval.unstarted
             {
                 let upper = at.saturating_duration_since(since);

@@ -446,8 +446,8 @@ fn suspension_does_not_make_a_kernel_seem_longer() {
     assert!(before.is_some() && during == before && after == before, "{before:?} {during:?} {after:?}");
 }
 
-/// The worker looks after the foreseen end of the kernel in front where kernels take half the window or more. Samples that begin or
-/// end unwatched then confirm each other.
+/// The worker looks after the foreseen end of the kernel in front where kernels take half the window or more. Samples that begin
+/// unwatched must not raise the estimate then.
 #[test]
 fn estimates_are_close_beside_equal_kernels() {
     for kernels in [&[80][..], &[90], &[100], &[105], &[110], &[115], &[120], &[125], &[130], &[150], &[180]]
@@ -464,4 +464,28 @@ fn estimates_are_close_beside_equal_kernels() {
             assert!(most_ahead < 160 * MICRO && figures.busy > 0.97, "{text}");
         }
     }
+}
+
+/// A kernel that nobody knows runs during a suspension, in which another process has the device.
+#[test]
+fn suspension_is_no_part_of_a_first_measurement() {
+    let (key, takes) = (CostKey(7), 500 * MICRO);
+    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
+    append(&queue, &hw, key, takes);
+    round(std::slice::from_ref(&queue));
+    queue.suspend(SuspendFlags::NONE);
+    hw.0.lock().end += 10_000 * MICRO;
+    for mark in &mut hw.0.lock().marks {
+        mark.1 += 10_000 * MICRO;
+    }
+    hw.advance(9_000 * MICRO);
+    queue.resume(ResumeFlags::NONE);
+    run_all(&queue, &hw);
+    let during = queue.device.estimates.get(key);
+    append(&queue, &hw, key, takes);
+    run_all(&queue, &hw);
+    let known = queue.device.estimates.get(key).map(|known| Duration::from_nanos(known.nanos));
+    SIMULATED.set(None);
+    assert_eq!(during, None);
+    assert!(known.is_some_and(|known| known < takes + 20 * MICRO), "{known:?}");
 }
