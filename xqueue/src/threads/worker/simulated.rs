@@ -489,3 +489,32 @@ fn suspension_is_no_part_of_a_first_measurement() {
     assert_eq!(during, None);
     assert!(known.is_some_and(|known| known < takes + 20 * MICRO), "{known:?}");
 }
+
+/// A kernel that takes far longer than before is noticed although the queue is suspended while each of them runs.
+#[test]
+fn changed_kernel_is_noticed_between_suspensions() {
+    let key = CostKey(7);
+    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
+    (0..8).for_each(|_| append(&queue, &hw, key, 40 * MICRO));
+    run_all(&queue, &hw);
+    (0..40).for_each(|_| append(&queue, &hw, key, 20_000 * MICRO));
+    let changed = || queue.device.estimates.get(key).is_none_or(|known| known.nanos > 1_000_000);
+    assert!(!changed());
+    let (until, mut turn) = (now() + 200_000 * MICRO, now());
+    while now() < until && !changed() {
+        if now() >= turn {
+            queue.suspend(SuspendFlags::NONE);
+            hw.advance(1_000 * MICRO);
+            queue.resume(ResumeFlags::NONE);
+            turn = now() + TURN;
+        }
+        round(std::slice::from_ref(&queue));
+        hw.advance(SPIN);
+        queue.check_completion();
+    }
+    let changed = changed();
+    queue.resume(ResumeFlags::DROP_COMMANDS);
+    while round(std::slice::from_ref(&queue)) != Stop::Empty {}
+    SIMULATED.set(None);
+    assert!(changed);
+}
