@@ -81,14 +81,14 @@ impl Recent {
     }
 }
 
-/// What was watched closely of a command that is now known to be complete.
+/// Which ends of a command's time polls observed closely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Watched {
-    /// Neither its begin nor its end.
+    /// Not its completion, and so not its length.
     Nothing,
-    /// It was seen running shortly before its end.
+    /// Its completion: a poll saw it running shortly before.
     End,
-    /// The same, and the command in front of it was seen running shortly before its own end, or nothing was in flight.
+    /// Its start as well: a poll saw the command in front of it running shortly before that one completed, or nothing was in flight.
     Both,
 }
 

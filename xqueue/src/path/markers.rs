@@ -34,7 +34,7 @@ impl XQueue {
         self.hot.flight.settle(&*self.hw, || self.learning());
     }
 
-    /// Returns what observed times teach; none while nothing is limited, or while the commands run slowly.
+    /// Returns how polls learn from times; none while nothing is limited, or while the commands run slowly.
     fn learning(&self) -> Option<Lesson<'_>> {
         if self.core.in_share.load(Ordering::Acquire) {
             return None;

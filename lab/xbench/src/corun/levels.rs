@@ -113,9 +113,8 @@ fn missing(level: u8, blocks: &[&Suspensions]) -> Option<String> {
     let Some(least) = blocks.iter().min_by_key(|block| block.in_force) else {
         return Some(format!("level {level}: the server reported nothing about it"));
     };
-    if least.in_force < i32::from(level) {
-        let how = least.reason();
-        return Some(format!("level {level} is not in force, level {} is: {how}", least.in_force));
+    if let Some(below) = least.below(level) {
+        return Some(below);
     }
     let without = blocks.iter().filter(|block| block.holds == 0).count();
     (level > 1 && without > 0).then(|| {

@@ -169,10 +169,16 @@ pub(crate) struct Suspensions {
     pub(crate) seconds: f64,
 }
 
+/// Says that a lower level than the requested one is in force, for this reason.
+pub(crate) fn not_in_force(level: u8, in_force: i32, how: &str) -> String {
+    let how = if how.is_empty() { "the server gives no reason" } else { how };
+    format!("level {level} is not in force, level {in_force} is: {how}")
+}
+
 impl Suspensions {
-    /// Returns the reason why the level is lower than the requested one, for a message.
-    pub(crate) fn reason(&self) -> &str {
-        if self.how.is_empty() { "the server gives no reason" } else { &self.how }
+    /// Returns a message if the level in force is lower than this one.
+    pub(crate) fn below(&self, level: u8) -> Option<String> {
+        (self.in_force < i32::from(level)).then(|| not_in_force(level, self.in_force, &self.how))
     }
 
     /// Returns the difference between the server's reports before the first request and after the last.

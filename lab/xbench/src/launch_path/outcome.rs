@@ -70,7 +70,7 @@ impl Pair {
         [&self.native, &self.shimmed].map(|rounds| rounds.iter().map(time).collect())
     }
 
-    /// Returns both medians, and the median of the differences.
+    /// Returns both medians, and the balanced median of the differences.
     fn added(&self, time: Time) -> Result<[f64; 3]> {
         let [native, shimmed] = self.of(time);
         let added = median_difference(&shimmed, &native);
@@ -79,7 +79,7 @@ impl Pair {
         all.context("no rounds were measured")
     }
 
-    /// Returns the median over rounds of the time with the library over that of the adjacent round without
+    /// Returns the balanced median over rounds of the time with the library over that of the adjacent round without
     /// it. The ratio of the medians would be wrong where the machine is slow now and then, with and without
     /// the library.
     fn ratio(&self) -> Result<f64> {

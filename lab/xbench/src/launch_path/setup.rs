@@ -169,8 +169,8 @@ impl Server {
 }
 
 /// Returns the processors that this process may use, as sets of one. Both workers make a round on the same processor. Every
-/// two rounds they take the next one, so that both orders meet each processor. On the machine of an H200 two workers on different processors differed by more than the
-/// library adds, for as long as they stayed there.
+/// two rounds they take the next one, so that both orders meet each processor. On the machine of an H200 two workers on
+/// different processors differed by more than the library adds, for as long as they stayed there.
 fn processors() -> Vec<CpuSet> {
     sched_getaffinity(None).map_or_else(|_| Vec::new(), |allowed| processors::each(&allowed).collect())
 }

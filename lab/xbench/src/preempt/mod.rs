@@ -31,6 +31,7 @@ pub use process::PartArgs;
 
 use crate::calibrate;
 use crate::compare::interleave;
+use crate::experiment::not_in_force;
 use crate::files::{RunFiles, read_json, scratch, write, write_json};
 use crate::process::{ensure_beside, run as run_program, this_program};
 use crate::simulated::{CuModel, gpu_sim};
@@ -119,8 +120,7 @@ pub fn run(args: &PreemptArgs) -> Result<ExitCode> {
     }
     let missing = figures.not_in_force();
     for (level, in_force, how) in &missing {
-        let why = if how.is_empty() { "the server gives no reason" } else { how };
-        eprintln!("xbench: level {level} is not in force, level {in_force} is: {why}");
+        eprintln!("xbench: {}", not_in_force(*level, *in_force, how));
     }
     Ok(if missing.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,7 +6,7 @@ use crate::experiment::{Experiment, Mode, PolicyWords, Setup, Suspensions};
 use crate::replay;
 use crate::simulated::GpuArgs;
 use crate::traffic::Traffic;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -71,10 +71,8 @@ pub(super) fn measure(
     modes.push(Mode::Native);
     modes.extend(equal.then_some(Mode::Equal(level)));
     modes.extend(policies.iter().cloned().chain(own).map(|policy| Mode::Policy(policy, level)));
-    let results = experiment.run(modes, |name, mode, outcome| match mode {
-        // Whom nobody precedes is never suspended, but has the level as well.
-        Mode::Policy(_, level) | Mode::Equal(level) => in_force(name, *level, &outcome.suspended),
-        _ => Ok(()),
+    let results = experiment.run(modes, |name, mode, outcome| {
+        mode.level().map_or(Ok(()), |level| check_level(name, level, &outcome.suspended))
     })?;
     let device_us = (0..scenario.programs.len()).map(|index| experiment.device_us(index)).collect();
     let mut figures =
@@ -84,19 +82,14 @@ pub(super) fn measure(
     Ok(figures)
 }
 
-/// Checks that each program had at least the level that the figures are about.
-fn in_force(name: &str, level: u8, programs: &[Option<Suspensions>]) -> Result<()> {
-    let known = programs.iter().flatten();
-    let Some(least) = known.min_by_key(|program| program.in_force) else {
-        return Ok(());
-    };
-    ensure!(
-        least.in_force >= i32::from(level),
-        "{name}: level {level} is not in force, level {} is: {}",
-        least.in_force,
-        least.reason()
-    );
-    Ok(())
+/// Checks that the programs had at least the level that the figures are about, as far as the server reported it.
+fn check_level(name: &str, level: u8, programs: &[Option<Suspensions>]) -> Result<()> {
+    let least = programs.iter().flatten().min_by_key(|program| program.in_force);
+    ensure!(least.is_some() || level == 1, "{name}: the server reported nothing about level {level}");
+    match least.and_then(|least| least.below(level)) {
+        Some(below) => bail!("{name}: {below}"),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -108,9 +101,10 @@ mod tests {
         let at = |in_force| {
             Some(Suspensions { in_force, how: "switched off".to_owned(), ..Suspensions::default() })
         };
-        assert!(in_force("a run", 3, &[None, at(3), at(3)]).is_ok());
-        assert!(in_force("a run", 1, &[at(1), at(3)]).is_ok());
-        let refused = in_force("a run", 3, &[at(3), at(1)]).unwrap_err().to_string();
+        assert!(check_level("a run", 3, &[None, at(3), at(3)]).is_ok());
+        assert!(check_level("a run", 1, &[at(1), at(3)]).is_ok());
+        let refused = check_level("a run", 3, &[at(3), at(1)]).unwrap_err().to_string();
+        assert!(check_level("a run", 3, &[None]).is_err() && check_level("a run", 1, &[None]).is_ok());
         assert_eq!(refused, "a run: level 3 is not in force, level 1 is: switched off");
     }
 }

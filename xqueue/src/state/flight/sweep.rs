@@ -21,9 +21,10 @@ pub(crate) struct Polled {
     pub(crate) error: Option<HwError>,
 }
 
-/// What the observed times teach.
+/// How a poll learns from the times that it observes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lesson<'e> {
+    /// The table to which it adds them.
     pub(crate) estimates: &'e Estimates,
     /// The time for which the device may have run other queues in between.
     pub(crate) others: Duration,
@@ -57,9 +58,10 @@ impl Flight {
         }
         polled.polled = true;
         let begun = learn.map(|_| now());
-        // Times with a suspension in them teach nothing.
-        let suspended = learn.is_some_and(|lesson| lesson.suspended);
-        let held = self.interrupted.swap(false, Ordering::Relaxed) || suspended;
+        // Times with a suspension in them teach nothing. The load keeps the exchange off the usual way.
+        let is_interrupted =
+            || self.interrupted.load(Ordering::Relaxed) && self.interrupted.swap(false, Ordering::Relaxed);
+        let held = learn.is_some_and(|lesson| is_interrupted() || lesson.suspended);
         let launched = self.launched() + u64::from(!has_submit);
         loop {
             let Some(interval) = self.intervals.lock().queue.front().copied() else {

@@ -62,6 +62,13 @@ impl Simulated {
         }))
     }
 
+    /// Another process has the device for so long, before what runs goes on.
+    fn lend(&self, by: Duration) {
+        let mut state = self.0.lock();
+        state.end += by;
+        state.marks.iter_mut().for_each(|(_, end)| *end += by);
+    }
+
     fn advance(&self, by: Duration) {
         let mut state = self.0.lock();
         let to = now() + by;
@@ -182,6 +189,13 @@ fn append(queue: &XQueue, hw: &Arc<Simulated>, key: CostKey, takes: Duration) {
     queue.append(&CommandSpec::new(key), Footprint::default(), work).expect("the queue is open");
 }
 
+/// Suspends the queue for so long. The worker sleeps, and only the resumption wakes it.
+fn suspend_for(queue: &Arc<XQueue>, hw: &Simulated, span: Duration) {
+    queue.suspend(SuspendFlags::NONE);
+    hw.advance(span);
+    queue.resume(ResumeFlags::NONE);
+}
+
 /// Runs kernels for [`SPAN`], after as many that do not count.
 fn run(case: Case, launch: LaunchConfig) -> Figures {
     let (_domain, hw, queue) = begin(launch);
@@ -212,10 +226,7 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
                 most_known.max(known.map_or(Duration::ZERO, |known| Duration::from_nanos(known.nanos)));
         }
         if case.suspended != 0 && now() >= turn {
-            queue.suspend(SuspendFlags::NONE);
-            // The worker sleeps, and only the resumption wakes it.
-            hw.advance(MICRO * u32::try_from(case.suspended).expect("small"));
-            queue.resume(ResumeFlags::NONE);
+            suspend_for(&queue, &hw, MICRO * u32::try_from(case.suspended).expect("small"));
             turn = now() + TURN;
         }
         while queue.stats().pending < 64 {
@@ -396,10 +407,8 @@ fn first_launch_after_a_suspension_is_measured() {
     let (key, takes) = (CostKey(7), 100 * MICRO);
     let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
     for _ in 0..4 {
-        queue.suspend(SuspendFlags::NONE);
         append(&queue, &hw, key, takes);
-        hw.advance(1_000 * MICRO);
-        queue.resume(ResumeFlags::NONE);
+        suspend_for(&queue, &hw, 1_000 * MICRO);
         run_all(&queue, &hw);
     }
     let known = queue.device.estimates.get(key).map(|known| Duration::from_nanos(known.nanos));
@@ -429,10 +438,7 @@ fn suspension_does_not_make_a_kernel_seem_longer() {
         queue.poll(false);
     }
     queue.suspend(SuspendFlags::NONE);
-    hw.0.lock().end += 10_000 * MICRO;
-    for mark in &mut hw.0.lock().marks {
-        mark.1 += 10_000 * MICRO;
-    }
+    hw.lend(10_000 * MICRO);
     hw.advance(5_000 * MICRO);
     queue.poll(false);
     let during = known();
@@ -474,10 +480,7 @@ fn suspension_is_no_part_of_a_first_measurement() {
     append(&queue, &hw, key, takes);
     round(std::slice::from_ref(&queue));
     queue.suspend(SuspendFlags::NONE);
-    hw.0.lock().end += 10_000 * MICRO;
-    for mark in &mut hw.0.lock().marks {
-        mark.1 += 10_000 * MICRO;
-    }
+    hw.lend(10_000 * MICRO);
     hw.advance(9_000 * MICRO);
     queue.resume(ResumeFlags::NONE);
     run_all(&queue, &hw);
@@ -503,9 +506,7 @@ fn changed_kernel_is_noticed_between_suspensions() {
     let (until, mut turn) = (now() + 200_000 * MICRO, now());
     while now() < until && !changed() {
         if now() >= turn {
-            queue.suspend(SuspendFlags::NONE);
-            hw.advance(1_000 * MICRO);
-            queue.resume(ResumeFlags::NONE);
+            suspend_for(&queue, &hw, 1_000 * MICRO);
             turn = now() + TURN;
         }
         round(std::slice::from_ref(&queue));
