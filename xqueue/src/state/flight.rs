@@ -360,7 +360,9 @@ impl Flight {
     /// Judges the launch-ahead time after a poll, with a command that waits for room under this limit.
     pub(crate) fn judge_launch_ahead(&self, _: &SubmitHeld, limit: Limit) {
         // An unknown command is launched alone, and cannot be in time.
-        if limit.config == LaunchConfig::Adaptive && limit.known.is_some() {
+        if limit.config == LaunchConfig::Adaptive
+            && let Some(known) = limit.known
+        {
             let launched = self.launched.load(Ordering::Relaxed);
             let completed = self.completed();
             // It shows only where a marker is just in front of the last launch.
@@ -374,7 +376,7 @@ impl Flight {
             let foreseen = completed + 1 < launched || !intervals.ended_fresh;
             drop(intervals);
             if shows && foreseen {
-                self.launch_ahead.judge(launched, completed);
+                self.launch_ahead.judge(launched, completed, known.nanos);
             }
         }
     }

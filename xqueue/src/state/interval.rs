@@ -1,11 +1,14 @@
 //! The interval between two markers: its start, its probable length, and what its end teaches. Knows nothing
 //! of counts, of the window or of polling threads.
 
+mod running;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::estimate::{Estimate, Estimates, Watched};
 use crate::hw::{CostKey, Marker};
+use crate::state::interval::running::{Drift, End, Running};
 use crate::sync::{Instant, now};
 
 /// The longest time between the last sight of a running command and its end for the end to count as watched
@@ -65,12 +68,6 @@ impl Interval {
             }
         }
     }
-
-    /// Returns the estimated end of an interval that began at `since`, not before it was last seen running.
-    pub(crate) fn end(&self, since: Instant) -> Option<Instant> {
-        let foreseen = since + self.takes()?;
-        Some(self.seen_running.map_or(foreseen, |seen| seen.max(foreseen)))
-    }
 }
 
 /// The keys of an interval, as long as they are few and all known.
@@ -90,17 +87,6 @@ pub(crate) struct Keys {
     placed: u64,
     /// True if they are at more than one place.
     places: bool,
-}
-
-/// A running command: the one behind the index `behind`, which runs since this time or will soon.
-#[derive(Debug, Clone, Copy)]
-struct Running {
-    behind: u64,
-    since: Instant,
-    /// The time from which it has had the device without a suspension, as far as is known.
-    unheld: Instant,
-    /// True if its whole interval had been launched by then: it runs without a gap.
-    whole: bool,
 }
 
 impl Keys {
@@ -158,6 +144,7 @@ pub(crate) struct Intervals {
     /// what follows started later.
     pub(crate) follows: Option<(Instant, u64)>,
     running: Option<Running>,
+    drift: Drift,
     /// The index of the last command of the interval that ended last, and the time from its last sight to its end.
     ended: Option<(u64, Duration)>,
 }
@@ -169,7 +156,7 @@ impl Intervals {
         self.start = behind;
         // It did not follow at once.
         self.follows = None;
-        self.running = Some(Running { behind, since, unheld: since, whole: false });
+        self.running = Some(Running::new(behind, since, false, Some(Duration::ZERO)));
         self.ended = Some((behind, Duration::ZERO));
     }
 
@@ -216,15 +203,16 @@ impl Intervals {
         }
         // Its successor was launched before `at`: it runs since then, or since the foreseen end, if no poll
         // saw the end.
-        let ended = self.running_since(interval.start).and_then(|since| interval.end(since));
-        let since = ended.map_or(at, |ended| ended.min(at));
         let whole = !self.queue.is_empty();
-        self.running = (launched > interval.upto).then_some(Running {
-            behind: interval.upto,
-            since,
-            unheld: since,
-            whole,
-        });
+        let running = self.running.filter(|running| running.behind == interval.start);
+        let next = match running.zip(interval.takes()) {
+            Some((running, takes)) => {
+                let end = End { upto: interval.upto, takes, ran: interval.seen_running, seen: at };
+                running.next(end, whole, &mut self.drift)
+            }
+            None => Running::new(interval.upto, at, whole, gap),
+        };
+        self.running = (launched > interval.upto).then_some(next);
     }
 
     /// Notes that the first interval was seen running at this time. Returns its keys if it takes far longer
@@ -259,7 +247,7 @@ impl Intervals {
             interval.unstarted = None;
         }
         if let Some(running) = &mut self.running {
-            running.unheld = at;
+            running.hold(at);
         }
     }
 
@@ -302,7 +290,11 @@ impl Intervals {
         let behind = intervals.clone().map(Interval::takes).fold(tail, |sum, takes| Some(sum? + takes?));
         // Without a marker all that is in flight is one interval.
         let (takes, behind) = first.map_or((tail, Some(Duration::ZERO)), |first| (first.takes(), behind));
+        let running = self.running.filter(|running| running.behind == start);
         Some(Expectation {
+            doubt: running
+                .map_or(Duration::MAX, |running| running.doubt(takes.unwrap_or(Duration::ZERO), &self.drift)),
+            close: self.drift.is_small(),
             ran: now().saturating_duration_since(since),
             takes,
             behind,
@@ -331,6 +323,10 @@ pub(crate) struct Expectation {
     pub(crate) takes: Option<Duration>,
     /// The estimated time of all that is launched behind it.
     pub(crate) behind: Option<Duration>,
+    /// How far the end of the first interval may be from the estimated one.
+    pub(crate) doubt: Duration,
+    /// True if ends are mostly close to the estimated ones, so that a close watch of one is short.
+    pub(crate) close: bool,
     /// True if it is one command of which little is known.
     pub(crate) fresh: bool,
     /// True if the next interval, which begins when it ends, is one command of which little is known.
@@ -590,7 +586,15 @@ mod tests {
     fn overdue_interval_counts_as_zero_and_the_rest_in_full() {
         let micros = Duration::from_micros;
         let (takes, behind) = (Some(micros(300)), Some(micros(40)));
-        let expected = |ran| Expectation { ran, takes, behind, fresh: false, next_fresh: false };
+        let expected = |ran| Expectation {
+            ran,
+            takes,
+            behind,
+            doubt: micros(0),
+            close: false,
+            fresh: false,
+            next_fresh: false,
+        };
         assert_eq!(expected(micros(100)).remaining(), Some((micros(200), micros(240))));
         assert_eq!(expected(micros(900)).remaining(), Some((micros(0), micros(40))));
         assert_eq!(Expectation { behind: None, ..expected(micros(0)) }.remaining(), None);

@@ -9,13 +9,17 @@ use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// The bounds in nanoseconds. The least is about the time to see an end and to bring the next packet to the
+/// The bounds in nanoseconds. The least is about twice the time to see an end and to bring the next packet to the
 /// device. The most is the delay that it may cost an urgent command.
-const BOUNDS: RangeInclusive<u64> = 50_000..=500_000;
+const BOUNDS: RangeInclusive<u64> = 30_000..=500_000;
 /// A late launch makes the time longer by one part in `GROWTH`; one in time moves it back towards the least
-/// by one part in `DECAY`. Where one launch in 500 is late it stays as it is.
+/// by one part in `DECAY`. Where one launch of short commands in 500 is late it stays as it is.
 const GROWTH: u64 = 4;
 const DECAY: u64 = 2048;
+/// With commands that take longer than so many nanoseconds it moves back faster in proportion, up to `MOST_FASTER` times: a
+/// late launch then costs a smaller part of the time.
+const SHORT: u64 = 64_000;
+const MOST_FASTER: u64 = 16;
 
 #[derive(Debug)]
 pub(crate) struct LaunchAhead {
@@ -75,8 +79,8 @@ impl LaunchAhead {
         }
     }
 
-    /// Judges the last launch after a poll, for a command of known length that waits for room.
-    pub(crate) fn judge(&self, launched: u64, completed: u64) {
+    /// Judges the last launch after a poll, for a command that takes so many nanoseconds and waits for room.
+    pub(crate) fn judge(&self, launched: u64, completed: u64, takes: u64) {
         if self.was_held() {
             return;
         }
@@ -93,7 +97,7 @@ impl LaunchAhead {
         let launch_ahead = self.nanos.load(Ordering::Relaxed);
         let (least, most) = (*BOUNDS.start(), *BOUNDS.end());
         let next = if in_time {
-            launch_ahead - (launch_ahead - least) / DECAY
+            launch_ahead - (launch_ahead - least) * (takes / SHORT).clamp(1, MOST_FASTER) / DECAY
         } else {
             most.min(launch_ahead + launch_ahead / GROWTH)
         };
@@ -110,14 +114,14 @@ mod tests {
         let launch_ahead = LaunchAhead::new();
         let least = launch_ahead.time();
         let mut launched = 10;
-        launch_ahead.judge(launched, launched);
+        launch_ahead.judge(launched, launched, SHORT);
         assert_eq!(launch_ahead.time(), least * 5 / 4, "nothing was launched ahead");
-        launch_ahead.judge(launched, launched - 1);
+        launch_ahead.judge(launched, launched - 1, SHORT);
         assert_eq!(launch_ahead.time(), least * 5 / 4, "once for a launch");
         for _ in 0..100 {
             launch_ahead.note_launch(launched, launched - 1);
             launched += 1;
-            launch_ahead.judge(launched, launched - 1);
+            launch_ahead.judge(launched, launched - 1, SHORT);
         }
         assert_eq!(
             launch_ahead.time(),
@@ -127,9 +131,26 @@ mod tests {
         for _ in 0..100 * DECAY {
             launch_ahead.note_launch(launched, launched - 1);
             launched += 1;
-            launch_ahead.judge(launched, launched - 2);
+            launch_ahead.judge(launched, launched - 2, SHORT);
         }
-        assert!(launch_ahead.time() < least * 21 / 20, "{:?}", launch_ahead.time());
+        assert!(launch_ahead.time() < least * 11 / 10, "{:?}", launch_ahead.time());
+    }
+
+    #[test]
+    fn late_launches_count_less_where_commands_take_long() {
+        // One launch in 100 is late.
+        let settled = |takes: u64| {
+            let launch_ahead = LaunchAhead::new();
+            for launched in 10..20_010 {
+                launch_ahead.note_launch(launched - 1, launched - 2);
+                let is_late = launched % 100 == 0;
+                launch_ahead.judge(launched, if is_late { launched - 1 } else { launched - 2 }, takes);
+            }
+            launch_ahead.time()
+        };
+        assert!(settled(SHORT) > Duration::from_nanos(*BOUNDS.end()) * 9 / 10);
+        assert!(settled(MOST_FASTER * SHORT) < 2 * Duration::from_nanos(*BOUNDS.start()));
+        assert!(settled(100 * MOST_FASTER * SHORT) >= Duration::from_nanos(*BOUNDS.start()));
     }
 
     #[test]
@@ -139,14 +160,14 @@ mod tests {
             let least = launch_ahead.time();
             launch_ahead.note_launch(10, 8);
             note(&launch_ahead);
-            launch_ahead.judge(11, 11);
+            launch_ahead.judge(11, 11, SHORT);
             assert_eq!(launch_ahead.time(), least);
             // The first launch afterwards had to wait.
             launch_ahead.note_launch(11, 10);
-            launch_ahead.judge(12, 11);
+            launch_ahead.judge(12, 11, SHORT);
             assert_eq!(launch_ahead.time(), least);
             launch_ahead.note_launch(12, 11);
-            launch_ahead.judge(13, 12);
+            launch_ahead.judge(13, 12, SHORT);
             assert!(launch_ahead.time() > least, "that is over");
         }
     }
@@ -156,10 +177,10 @@ mod tests {
         let launch_ahead = LaunchAhead::new();
         let least = launch_ahead.time();
         launch_ahead.note_launch(10, 10);
-        launch_ahead.judge(11, 10);
+        launch_ahead.judge(11, 10, SHORT);
         assert_eq!(launch_ahead.time(), least);
         launch_ahead.note_launch(11, 10);
-        launch_ahead.judge(12, 11);
+        launch_ahead.judge(12, 11, SHORT);
         assert!(launch_ahead.time() > least);
     }
 }

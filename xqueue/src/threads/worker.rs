@@ -8,9 +8,10 @@
 //! * A command of which little is known is watched closely, up to 2 ms and a few times for each key, because
 //!   sleeps would be learnt as its length.
 //! * Where the end of what runs can be foreseen the worker sleeps until shortly before it, to launch the next
-//!   command 50 to 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty. It
+//!   command 30 to 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty. It
 //!   wakes earlier by as much as sleeps end late on this machine, which it learns. Where timers are late by
 //!   more than commands take, it spins.
+//! * Where ends may have drifted from the foreseen ones it also looks at the end itself (ADR 0017).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use crate::ids::Ticket;
 use crate::path::launch::{BATCH, Stop};
 use crate::path::stand_in::STANDIN_PERIOD;
 use crate::state::device::{Core, Device};
+use crate::state::interval::Expectation;
 use crate::state::lease::UNRESPONSIVE_AFTER;
 use crate::state::queue::XQueue;
 use crate::sync::{Key, Ordering, Signal, now, spin_hint};
@@ -36,6 +38,8 @@ const SHORT: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_millis(1);
 /// The longest close watch of a command of which little is known.
 const CLOSE_WATCH: Duration = Duration::from_millis(2);
+/// The least by which a look at an end is longer than [`SHORT`].
+const LOOK: Duration = Duration::from_micros(1);
 /// The time after a foreseen end during which the worker spins: a sleep that begins now would end late.
 const AFTER: Duration = Duration::from_micros(300);
 /// The least step by which the learnt lateness grows.
@@ -168,6 +172,11 @@ impl Pause {
         } else {
             all.saturating_sub(urgent.max(half))
         };
+        let left = match Self::until_look(expected, takes, first, late) {
+            Some(look) if look <= SHORT => return Self::Spin,
+            Some(look) => left.min(look),
+            None => left,
+        };
         if left > SHORT {
             return Self::Sleep(left.min(LONG));
         }
@@ -175,6 +184,29 @@ impl Pause {
         // has to be seen; only for a while, because the estimate is the minimum of recent times.
         let worth = expected.next_fresh || all <= urgent + SHORT;
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
+    }
+
+    /// Returns the time after which the worker should look at the end of the first interval, which takes `takes` and has `first`
+    /// left; at most [`SHORT`] to watch it closely from now on. None if a look is not worth it. What runs behind the interval
+    /// starts when it ends, and without a look that start is only foreseen.
+    fn until_look(
+        expected: Expectation,
+        takes: Duration,
+        first: Duration,
+        late: Lateness,
+    ) -> Option<Duration> {
+        // A look shows no more than that.
+        let shown = SHORT + takes / 32 + late.most;
+        let is_followed = expected.behind.is_some_and(|behind| !behind.is_zero());
+        if !is_followed || expected.next_fresh || expected.doubt <= shown {
+            return None;
+        }
+        let overdue = expected.ran.saturating_sub(takes);
+        if expected.close && expected.doubt < 4 * shown && overdue < AFTER {
+            return Some(first.saturating_sub(late.most + expected.doubt));
+        }
+        // A close watch would take too long.
+        Some(SHORT + LOOK + if first.is_zero() { (takes / 16).max(overdue / 4) } else { first })
     }
 }
 

@@ -133,11 +133,13 @@ struct Case {
     cold: u64,
     /// The time in microseconds for which the queue is suspended every [`TURN`].
     suspended: u64,
+    /// The percentage of its time by which a kernel takes longer at most, each time another part of it.
+    varies: u64,
 }
 
 impl Case {
     fn of(kernels: &'static [u64]) -> Self {
-        Self { kernels, late: 0, rare: 0, cold: 0, suspended: 0 }
+        Self { kernels, late: 0, rare: 0, cold: 0, suspended: 0, varies: 0 }
     }
 }
 
@@ -196,20 +198,25 @@ fn suspend_for(queue: &Arc<XQueue>, hw: &Simulated, span: Duration) {
     queue.resume(ResumeFlags::NONE);
 }
 
+/// Returns the next number of a sequence below 2^31.
+fn random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
 /// Runs kernels for [`SPAN`], after as many that do not count.
 fn run(case: Case, launch: LaunchConfig) -> Figures {
     let (_domain, hw, queue) = begin(launch);
     let queues = [queue.clone()];
     let mut late = Lateness::default();
-    let (mut step, mut seed, mut next) = (0, 1_u64, 0);
+    let (mut step, mut sleep_seed, mut kernel_seed, mut next) = (0, 1, 7, 0);
     // Every other sleep or so is late, by up to the most.
     let mut sleeps = 0_u64;
     let slept = Cell::new(Duration::ZERO);
     let mut sleep = |planned: Duration| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         sleeps += 1;
         let rare = if sleeps.is_multiple_of(1000) { case.rare } else { 0 };
-        let late = ((seed >> 33) % (case.late + 1)).max(rare);
+        let late = (random(&mut sleep_seed) % (case.late + 1)).max(rare);
         let lasted = planned + MICRO * u32::try_from(late).expect("small");
         hw.advance(lasted);
         slept.set(slept.get() + lasted);
@@ -234,7 +241,8 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
             let micros = case.kernels[place];
             let takes = if next == 0 { micros + case.cold } else { micros };
             // A function has one grid each here; the same one takes one time at one place and another there.
-            let takes = MICRO * u32::try_from(takes).expect("small");
+            let varied = Duration::from_nanos(micros * 10 * (random(&mut kernel_seed) % (case.varies + 1)));
+            let takes = MICRO * u32::try_from(takes).expect("small") + varied;
             append(&queue, &hw, CostKey(1 + micros % 7), takes);
             next += 1;
         }
@@ -468,6 +476,28 @@ fn estimates_are_close_beside_equal_kernels() {
             let takes = (MICRO * u32::try_from(kernels[0]).expect("small")).as_secs_f64();
             assert!((takes..1.06 * takes).contains(&most_known.as_secs_f64()), "{text}");
             assert!(most_ahead < 160 * MICRO && figures.busy > 0.97, "{text}");
+        }
+    }
+}
+
+/// Kernels of a real program never take the same time twice. An urgent command waits for one of them nevertheless, and not for a
+/// second one that was launched because its start was foreseen too early.
+#[test]
+fn kernels_that_vary_have_no_second_one_behind_them() {
+    for kernel in [&[300][..], &[1_000], &[2_000]] {
+        for (late, varies) in
+            [0, 20, 60].into_iter().flat_map(|late| [0, 3, 10, 30].map(|varies| (late, varies)))
+        {
+            let figures = run(Case { late, varies, ..Case::of(kernel) }, LaunchConfig::Adaptive);
+            let text = format!("{kernel:?} late {late} varies by {varies} %: {figures}");
+            println!("{text}");
+            let takes = MICRO * u32::try_from(kernel[0]).expect("small");
+            // By its estimate, the least of recent times, an end comes too early by that.
+            let longer = takes * u32::try_from(varies).expect("small") / 100;
+            // A look at an end is as late as a sleep.
+            let slack = 60 * MICRO + MICRO * u32::try_from(late).expect("small");
+            assert!(figures.p99 < takes + 3 * longer / 2 + slack, "{text}");
+            assert!(figures.busy > 0.995, "{text}");
         }
     }
 }
