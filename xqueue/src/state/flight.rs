@@ -360,24 +360,21 @@ impl Flight {
     /// Judges the launch-ahead time after a poll, with a command that waits for room under this limit.
     pub(crate) fn judge_launch_ahead(&self, _: &SubmitHeld, limit: Limit) {
         // An unknown command is launched alone, and cannot be in time.
-        if limit.config == LaunchConfig::Adaptive
-            && let Some(known) = limit.known
-        {
-            let launched = self.launched.load(Ordering::Relaxed);
-            let completed = self.completed();
-            // It shows only where a marker is just in front of the last launch.
-            let intervals = self.intervals.lock();
-            let is_alone =
-                |interval: &Interval| interval.upto == launched && interval.upto - interval.start == 1;
-            let shows = completed == launched
-                || self.marked.load(Ordering::Relaxed) + 1 == launched
-                || intervals.queue.back().is_some_and(is_alone);
-            // An end that nobody could foresee shows nothing of this machine.
-            let foreseen = completed + 1 < launched || !intervals.ended_fresh;
-            drop(intervals);
-            if shows && foreseen {
-                self.launch_ahead.judge(launched, completed, known.nanos);
-            }
+        let Some(known) = limit.known.filter(|_| limit.config == LaunchConfig::Adaptive) else {
+            return;
+        };
+        let (launched, completed) = (self.launched.load(Ordering::Relaxed), self.completed());
+        // It shows only where a marker is just in front of the last launch.
+        let intervals = self.intervals.lock();
+        let is_alone = |interval: &Interval| interval.upto == launched && interval.upto - interval.start == 1;
+        let shows = completed == launched
+            || self.marked.load(Ordering::Relaxed) + 1 == launched
+            || intervals.queue.back().is_some_and(is_alone);
+        // An end that nobody could foresee shows nothing of this machine.
+        let foreseen = completed + 1 < launched || !intervals.ended_fresh;
+        drop(intervals);
+        if shows && foreseen {
+            self.launch_ahead.judge(launched, completed, known.nanos);
         }
     }
 

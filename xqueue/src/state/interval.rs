@@ -1,12 +1,15 @@
 //! The interval between two markers: its start, its probable length, and what its end teaches. Knows nothing
 //! of counts, of the window or of polling threads.
 
+mod keys;
 mod running;
+
+pub(crate) use keys::Keys;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::estimate::{Estimate, Estimates, Watched};
+use crate::estimate::{Estimates, Watched};
 use crate::hw::{CostKey, Marker};
 use crate::state::interval::running::{Drift, End, Running};
 use crate::sync::{Instant, now};
@@ -14,9 +17,6 @@ use crate::sync::{Instant, now};
 /// The longest time between the last sight of a running command and its end for the end to count as watched
 /// closely.
 const CLOSE: Duration = Duration::from_micros(5);
-/// The number of different keys that an interval remembers.
-const KEYS: usize = 4;
-
 /// The commands from one marker to the next.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Interval {
@@ -67,62 +67,6 @@ impl Interval {
                 estimates.learn(CostKey(self.keys.placed), each, watched);
             }
         }
-    }
-}
-
-/// The keys of an interval, as long as they are few and all known.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Keys {
-    keys: [u64; KEYS],
-    len: usize,
-    /// The number of commands that the keys stand for.
-    pub(crate) commands: u64,
-    overflow: bool,
-    /// The estimated time of the known commands, and their number.
-    expected: u64,
-    known: u64,
-    /// True if one of them deserves a close watch: it can be learnt, and little is known of it.
-    pub(crate) fresh: bool,
-    /// The key of the last one at its place in the program.
-    placed: u64,
-    /// True if they are at more than one place.
-    places: bool,
-}
-
-impl Keys {
-    /// Returns the estimated time of so many commands, if the keys stand for all of them and all are known.
-    pub(crate) fn takes(&self, commands: u64) -> Option<Duration> {
-        (self.known == commands).then(|| Duration::from_nanos(self.expected))
-    }
-
-    /// Returns the estimated time of all of them, if all are known and none needs a close watch.
-    pub(crate) fn steady(&self) -> Option<u64> {
-        (self.known == self.commands && !self.fresh).then_some(self.expected)
-    }
-
-    pub(crate) fn add(&mut self, key: CostKey, placed: CostKey, known: Option<Estimate>) {
-        self.places |= self.commands != 0 && self.placed != placed.0;
-        self.placed = placed.0;
-        if let Some(known) = known {
-            self.expected += known.nanos;
-            self.known += 1;
-        }
-        self.fresh |= key != CostKey::UNKNOWN && known.is_none_or(|known| known.fresh);
-        self.commands += 1;
-        if self.keys[..self.len].contains(&key.0) {
-            return;
-        }
-        if self.len == KEYS {
-            self.overflow = true;
-            return;
-        }
-        self.keys[self.len] = key.0;
-        self.len += 1;
-    }
-
-    /// Returns the keys under which their times are learnt.
-    pub(crate) fn learnt(&self) -> impl Iterator<Item = CostKey> + '_ {
-        self.keys[..self.len].iter().chain([&self.placed]).map(|&key| CostKey(key))
     }
 }
 
@@ -349,6 +293,7 @@ impl Expectation {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::estimate::Estimate;
 
     fn launches(upto: u64, marked: u64, completed: u64) -> Launches {
         Launches { upto, marked, completed }
@@ -430,7 +375,13 @@ mod tests {
         intervals.end(&interval(0, 1), Some(begun), 2);
         let later = begun + Duration::from_secs(1);
         assert!(intervals.still_running(later, Duration::ZERO).is_some(), "far longer than foretold");
+        assert!(
+            intervals.expectation(&launches(2, 2, 1)).is_some_and(|expected| expected.doubt < Duration::MAX)
+        );
         intervals.interrupt(later);
+        assert!(
+            intervals.expectation(&launches(2, 2, 1)).is_some_and(|expected| expected.doubt == Duration::MAX)
+        );
         assert!(intervals.still_running(later, Duration::ZERO).is_none());
         let much_later = later + Duration::from_secs(1);
         assert!(

@@ -11,7 +11,7 @@
 //!   command 30 to 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty. It
 //!   wakes earlier by as much as sleeps end late on this machine, which it learns. Where timers are late by
 //!   more than commands take, it spins.
-//! * Where ends may have drifted from the foreseen ones it also looks at the end itself (ADR 0017).
+//! * Where ends may have drifted from the foreseen ones it also looks at the end itself (ADR 0036).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +38,6 @@ const SHORT: Duration = Duration::from_micros(20);
 const LONG: Duration = Duration::from_millis(1);
 /// The longest close watch of a command of which little is known.
 const CLOSE_WATCH: Duration = Duration::from_millis(2);
-/// The least by which a look at an end is longer than [`SHORT`].
-const LOOK: Duration = Duration::from_micros(1);
 /// The time after a foreseen end during which the worker spins: a sleep that begins now would end late.
 const AFTER: Duration = Duration::from_micros(300);
 /// The least step by which the learnt lateness grows.
@@ -172,9 +170,10 @@ impl Pause {
         } else {
             all.saturating_sub(urgent.max(half))
         };
-        let left = match Self::until_look(expected, takes, first, late) {
-            Some(look) if look <= SHORT => return Self::Spin,
-            Some(look) => left.min(look),
+        let look = Self::until_look(expected, takes, first, late);
+        let left = match look {
+            Some(Self::Sleep(until)) => left.min(until),
+            Some(other) => return other,
             None => left,
         };
         if left > SHORT {
@@ -186,15 +185,9 @@ impl Pause {
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
     }
 
-    /// Returns the time after which the worker should look at the end of the first interval, which takes `takes` and has `first`
-    /// left; at most [`SHORT`] to watch it closely from now on. None if a look is not worth it. What runs behind the interval
-    /// starts when it ends, and without a look that start is only foreseen.
-    fn until_look(
-        expected: Expectation,
-        takes: Duration,
-        first: Duration,
-        late: Lateness,
-    ) -> Option<Duration> {
+    /// Returns the pause until a look at the end of the first interval, which takes `takes` and has `first` left. None if a look is
+    /// not worth it. What runs behind the interval starts when it ends, and without a look that start is only foreseen.
+    fn until_look(expected: Expectation, takes: Duration, first: Duration, late: Lateness) -> Option<Self> {
         // A look shows no more than that.
         let shown = SHORT + takes / 32 + late.most;
         let is_followed = expected.behind.is_some_and(|behind| !behind.is_zero());
@@ -203,10 +196,12 @@ impl Pause {
         }
         let overdue = expected.ran.saturating_sub(takes);
         if expected.close && expected.doubt < 4 * shown && overdue < AFTER {
-            return Some(first.saturating_sub(late.most + expected.doubt));
+            let until = first.saturating_sub(late.most + expected.doubt);
+            return Some(if until > SHORT { Self::Sleep(until) } else { Self::Spin });
         }
         // A close watch would take too long.
-        Some(SHORT + LOOK + if first.is_zero() { (takes / 16).max(overdue / 4) } else { first })
+        let step = if first.is_zero() { (takes / 32).max(overdue / 4) } else { first };
+        Some(Self::Sleep(step + SHORT))
     }
 }
 
@@ -255,6 +250,49 @@ fn linger(queues: &[Arc<XQueue>]) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn look_is_planned_only_where_an_end_is_in_doubt() {
+        let micros = Duration::from_micros;
+        let late = Lateness { most: micros(10), ..Lateness::default() };
+        let takes = micros(320);
+        // A look shows 40 µs.
+        let expected = |ran: u64, doubt: u64, close: bool| Expectation {
+            ran: micros(ran),
+            takes: Some(takes),
+            behind: Some(micros(300)),
+            doubt: micros(doubt),
+            close,
+            fresh: false,
+            next_fresh: false,
+        };
+        let look = |expected: Expectation| {
+            let (first, _) = expected.remaining().expect("all is known");
+            Pause::until_look(expected, takes, first, late)
+        };
+        assert_eq!(look(expected(100, 40, true)), None);
+        assert_eq!(look(Expectation { behind: Some(micros(0)), ..expected(100, 90, true) }), None);
+        assert_eq!(
+            look(Expectation { next_fresh: true, ..expected(100, 90, true) }),
+            None,
+            "it is watched anyway"
+        );
+        // A close watch begins before the earliest end, and does not last for ever.
+        assert_eq!(look(expected(100, 90, true)), Some(Pause::Sleep(micros(120))));
+        assert_eq!(look(expected(210, 90, true)), Some(Pause::Spin));
+        assert_eq!(look(expected(600, 90, true)), Some(Pause::Spin));
+        assert_eq!(look(expected(720, 90, true)), Some(Pause::Sleep(micros(120))));
+        // Where it would take too long, looks are steps.
+        for far in [expected(100, 90, false), expected(100, 200, true)] {
+            assert_eq!(look(far), Some(Pause::Sleep(micros(240))));
+        }
+        assert_eq!(look(expected(330, 90, false)), Some(Pause::Sleep(micros(30))));
+        assert_eq!(
+            look(Expectation { doubt: Duration::MAX, ..expected(330, 0, true) }),
+            Some(Pause::Sleep(micros(30)))
+        );
+        assert_eq!(look(expected(1320, 90, false)), Some(Pause::Sleep(micros(270))));
+    }
 
     #[test]
     fn lateness_of_sleeps_is_learnt_and_forgotten() {

@@ -37,25 +37,29 @@ pub(super) struct End {
     pub(super) seen: Instant,
 }
 
-/// What seen ends showed of foreseen ones.
+/// What seen ends showed of foreseen ones. All are parts of the estimated time.
 #[derive(Debug)]
 pub(super) struct Drift {
-    /// The parts of the estimated time after which the next interval starts.
-    pace: i64,
-    /// The parts of the estimated time by which ends are off.
+    /// The time that intervals took on average.
+    mean: i64,
+    /// The average distance from that.
+    spread: i64,
+    /// The average distance of an end from the foreseen one.
     off: i64,
 }
 
 /// One, in the unit of a drift.
 const PARTS: i64 = 1 << 20;
-/// The bounds of the pace: it corrects estimates that are too long, because with those the device idles. Commands that vary take
-/// longer than their estimate, the least of recent times, and a launch that follows their mean is often late.
-const PACE: RangeInclusive<i64> = PARTS * 3 / 4..=PARTS;
-/// The bounds of the other one. The least makes the worker look from time to time where nothing seems to be off.
+/// The bounds of the mean.
+const MEAN: RangeInclusive<i64> = PARTS * 3 / 4..=PARTS * 2;
+/// The bounds of the distance from foreseen ends. The least makes the worker look from time to time where nothing seems to be off.
 const OFF: RangeInclusive<i64> = PARTS / 256..=PARTS / 2;
 /// Below this a close watch of an end is short.
-const CLOSE: i64 = PARTS / 48;
-/// One end moves both by one part in so many of what it shows.
+const CLOSE: i64 = PARTS / 32;
+/// The part of the spread by which a time above the estimate is foreseen to be shorter than the mean: a launch that follows the
+/// mean of times that vary is often late.
+const CAREFUL: i64 = 2;
+/// One end moves each by one part in so many of what it shows.
 const WEIGHT: i64 = 8;
 
 impl Running {
@@ -78,25 +82,28 @@ impl Running {
 
     /// Returns what runs behind its end, and lets that end correct the drift. `whole`: see there.
     pub(super) fn next(&self, end: End, whole: bool, drift: &mut Drift) -> Self {
-        let foreseen = self.since + scaled(end.takes, drift.pace);
+        let foreseen = self.since + drift.foreseen(end.takes);
         let since = end.ran.map_or(foreseen, |ran| ran.max(foreseen)).min(end.seen);
         let next = Self::new(end.upto, since, whole, None);
+        let off = nanos(since.saturating_duration_since(foreseen))
+            - nanos(foreseen.saturating_duration_since(since));
+        let doubt = self.doubt(end.takes, drift);
         let gap = end.ran.map(|ran| end.seen.saturating_duration_since(ran));
-        let Some(gap) = gap.filter(|gap| *gap < self.doubt(end.takes, drift)) else {
-            return Self { bound: self.bound, foreseen: self.foreseen + end.takes, ..next };
-        };
-        if self.bound.is_some() {
-            let late = nanos(since.saturating_duration_since(foreseen));
-            let early = nanos(foreseen.saturating_duration_since(since));
-            drift.learn(late - early, self.foreseen + end.takes);
+        // An end farther off than it was doubted is told by any two polls.
+        let bound = gap.filter(|gap| *gap < doubt || off.abs() > nanos(doubt));
+        if self.bound.is_some() && (off != 0 || bound.is_some()) {
+            drift.learn(off, self.foreseen + end.takes, bound.is_some());
         }
-        Self { bound: Some(gap), ..next }
+        match bound {
+            Some(_) => Self { bound, ..next },
+            None => Self { bound: self.bound, foreseen: self.foreseen + end.takes, ..next },
+        }
     }
 }
 
 impl Default for Drift {
     fn default() -> Self {
-        Self { pace: PARTS, off: PARTS / 16 }
+        Self { mean: PARTS, spread: PARTS / 16, off: PARTS / 16 }
     }
 }
 
@@ -106,12 +113,27 @@ impl Drift {
         self.off < CLOSE
     }
 
-    /// Learns that an end was so many nanoseconds later than foreseen, after so long.
-    fn learn(&mut self, late: i64, foreseen: Duration) {
-        let shown = late.saturating_mul(PARTS) / nanos(foreseen).max(1);
-        let shown = shown.clamp(-PARTS / 2, PARTS / 2);
-        self.pace = (self.pace + shown / WEIGHT).clamp(*PACE.start(), *PACE.end());
-        self.off = (self.off + (shown.abs() - self.off) / WEIGHT).clamp(*OFF.start(), *OFF.end());
+    /// Returns the time after which an interval of this estimated time probably ends.
+    pub(super) fn foreseen(&self, takes: Duration) -> Duration {
+        scaled(takes, self.pace())
+    }
+
+    /// Returns the parts of the estimated time after which an interval probably ends. Estimates that are too long are corrected in
+    /// full, because with those the device idles.
+    fn pace(&self) -> i64 {
+        if self.mean > PARTS { PARTS.max(self.mean - CAREFUL * self.spread) } else { self.mean }
+    }
+
+    /// Learns that an end was so many nanoseconds later than foreseen, after so long by the estimates; at least so many, or
+    /// earlier by at least so many, if it was not `bounded`.
+    fn learn(&mut self, late: i64, estimated: Duration, bounded: bool) {
+        let shown = late.saturating_mul(PARTS) / nanos(estimated).max(1);
+        let took = (self.pace() + shown).clamp(*MEAN.start(), *MEAN.end());
+        self.spread += ((took - self.mean).abs() - self.spread) / WEIGHT;
+        self.mean += (took - self.mean) / WEIGHT;
+        if bounded || shown.abs() > self.off {
+            self.off = (self.off + (shown.abs() - self.off) / WEIGHT).clamp(*OFF.start(), *OFF.end());
+        }
     }
 }
 
@@ -119,7 +141,7 @@ fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Returns so many parts of a time. A time of more than two hours counts as two hours.
+/// Returns so many parts of a time, at most two hours.
 fn scaled(time: Duration, parts: i64) -> Duration {
     Duration::from_nanos((nanos(time).saturating_mul(parts) / PARTS).unsigned_abs())
 }
@@ -156,25 +178,59 @@ mod tests {
     }
 
     #[test]
-    fn estimates_that_are_too_long_are_corrected() {
+    fn times_that_are_all_off_alike_are_followed() {
         let gap = Duration::from_micros(2);
-        for percent in [80, 95, 99] {
+        for percent in [80, 95, 99, 100, 101, 105, 120] {
             let mut drift = Drift::default();
-            let truly = TAKES * percent / 100;
-            let farthest = follow(&mut drift, &[truly], 20, gap);
+            let farthest = follow(&mut drift, &[TAKES * percent / 100], 20, gap);
             assert!(farthest < TAKES / 10, "{percent} %: {farthest:?}");
             assert!(drift.is_small(), "{percent} %: {drift:?}");
         }
     }
 
     #[test]
-    fn start_is_off_by_no_more_than_a_look_shows() {
-        let gap = Duration::from_micros(6);
-        for more in [0, 5, 30] {
-            let truly = TAKES + Duration::from_micros(more);
-            let farthest = follow(&mut Drift::default(), &[truly], 1, gap);
-            assert!(farthest <= gap, "{more}: {farthest:?}");
-        }
+    fn times_that_vary_are_foreseen_as_the_least_of_them() {
+        let mut drift = Drift::default();
+        follow(&mut drift, &[TAKES, TAKES * 6 / 5, TAKES * 11 / 10], 1, Duration::from_micros(2));
+        let foreseen = drift.foreseen(TAKES);
+        assert!(foreseen < TAKES * 21 / 20, "{foreseen:?}");
+    }
+
+    #[test]
+    fn end_that_contradicts_the_doubt_is_learnt() {
+        let begun = now();
+        let learnt = |ran: Duration, seen: Duration| {
+            // All is known closely, until this end.
+            let mut drift = Drift { off: *OFF.start(), spread: 0, ..Drift::default() };
+            let running = Running::new(0, begun, true, Some(Duration::ZERO));
+            let end = End { upto: 1, takes: TAKES, ran: Some(begun + ran), seen: begun + seen };
+            let next = running.next(end, true, &mut drift);
+            (drift.off, drift.mean, next.doubt(Duration::ZERO, &drift))
+        };
+        let least = *OFF.start();
+        // It ran for far longer than foreseen. The polls are far apart.
+        let (off, mean, doubt) = learnt(2 * TAKES, 4 * TAKES);
+        assert!(off > least && mean > PARTS && doubt == 2 * TAKES, "{off} {mean} {doubt:?}");
+        // It had ended far earlier.
+        let (off, mean, doubt) = learnt(Duration::ZERO, TAKES / 2);
+        assert!(off > least && mean < PARTS && doubt == TAKES / 2, "{off} {mean} {doubt:?}");
+        // Nothing contradicts that it ended in time, and nothing shows it either.
+        let (off, mean, doubt) = learnt(Duration::ZERO, 2 * TAKES);
+        assert!(off == least && mean == PARTS && doubt < TAKES, "{off} {mean} {doubt:?}");
+    }
+
+    #[test]
+    fn end_between_far_polls_corrects_the_mean_alone() {
+        let begun = now();
+        let running = Running::new(0, begun, true, Some(Duration::ZERO));
+        let mut drift = Drift::default();
+        let doubt = running.doubt(TAKES, &drift);
+        // It ran on after the foreseen end, for less than it was doubted.
+        let ran = begun + TAKES + doubt / 2;
+        let end = End { upto: 1, takes: TAKES, ran: Some(ran), seen: ran + TAKES };
+        let next = running.next(end, true, &mut drift);
+        assert_eq!((next.since, drift.off), (ran, Drift::default().off));
+        assert!(drift.mean > PARTS && next.doubt(Duration::ZERO, &drift) == doubt, "{drift:?}");
     }
 
     #[test]
