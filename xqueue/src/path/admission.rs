@@ -1,7 +1,7 @@
 //! Admission: the limit of the next command, room in the window, and the accounting of a launch. Both the
 //! direct path and the launch of pending commands pass through here.
 
-use crate::config::LaunchConfig;
+use crate::config::{LaunchConfig, nanos};
 use crate::estimate::Estimate;
 use crate::hw::CostKey;
 use crate::ids::Ticket;
@@ -12,6 +12,11 @@ use crate::sync::{Ordering, now, spin_hint};
 
 /// Attempts at a lock that another thread holds, before a command is deferred: about a microsecond.
 pub(crate) const RETRIES: u32 = if cfg!(loom) { 0 } else { 25 };
+
+/// The part of the budget from which on a command may take all of it. With shorter ones the worker would wake more often.
+const LONG: (u64, u64) = (2, 5);
+/// The nanoseconds for which a sleep between two launches should last.
+const SLEEP: u64 = 40_000;
 
 impl XQueue {
     /// Returns the limit under which the next command of this key would be launched.
@@ -26,10 +31,18 @@ impl XQueue {
                 let known = estimates.get(placed).or_else(|| estimates.get(key));
                 let again = |known: Estimate| self.hot.flight.is_restudied(known, budget);
                 let known = known.map(|known| Estimate { fresh: known.fresh || again(known), ..known });
-                (known.map_or(budget, |known| known.nanos.min(budget)), placed, known)
+                (known.map_or(budget, |known| self.cost(known, budget)), placed, known)
             }
         };
         Some(Limit { config, budget, cost, placed, known })
+    }
+
+    /// Returns the share of this budget that a command of this time takes. All of it, if the worker can sleep while the command runs
+    /// and launch the next one in time: a second one in flight would then win nothing.
+    fn cost(&self, known: Estimate, budget: u64) -> u64 {
+        let (part, of) = LONG;
+        let late = self.device.lateness.load(Ordering::Relaxed) + nanos(self.hot.flight.launch_ahead());
+        if known.nanos > (budget / of * part).max(late + SLEEP) { budget } else { known.nanos.min(budget) }
     }
 
     pub(crate) fn has_room(&self, submit: &Submit<'_>, limited: Limited) -> bool {

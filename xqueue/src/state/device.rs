@@ -72,6 +72,8 @@ pub(crate) struct Device {
     pub(crate) rounds: AtomicU64,
     /// The value of `rounds` when the watcher last launched in the worker's place.
     pub(crate) rounds_replaced: AtomicU64,
+    /// The nanoseconds by which nearly all of the worker's sleeps end late at most. It alone writes them.
+    pub(crate) lateness: AtomicU64,
 }
 
 impl Core {
@@ -177,6 +179,7 @@ impl Device {
             worker: Mutex::new(ServiceThread::default()),
             rounds: AtomicU64::new(0),
             rounds_replaced: AtomicU64::new(u64::MAX),
+            lateness: AtomicU64::new(0),
         }
     }
 

@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::nanos;
 use crate::ids::Ticket;
 use crate::path::launch::{BATCH, Stop};
 use crate::path::stand_in::STANDIN_PERIOD;
@@ -70,7 +71,10 @@ pub(crate) fn run(core: &Core, device: &Device) {
         }
         match round(&queues) {
             Stop::More => backoff.reset(),
-            Stop::Full => wait_for_room(&queues, &device.signal, key, &mut backoff, &mut late),
+            Stop::Full => {
+                wait_for_room(&queues, &device.signal, key, &mut backoff, &mut late);
+                device.lateness.store(nanos(late.most), Ordering::Relaxed);
+            }
             rest @ (Stop::Empty | Stop::Blocked) => {
                 backoff.reset();
                 if !linger(&queues) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Lateness, Pause, round};
-use crate::config::{Config, LaunchConfig, QueueConfig};
+use crate::config::{Config, LaunchConfig, QueueConfig, nanos};
 use crate::domain::Domain;
 use crate::error::{HwError, HwResult};
 use crate::hw::{CostKey, Footprint, HwCommand, HwDevice, HwQueue, Marker, NullObserver};
@@ -19,7 +19,7 @@ use crate::path::launch::Stop;
 use crate::path::order::CommandSpec;
 use crate::state::pending::Work;
 use crate::state::queue::XQueue;
-use crate::sync::{Instant, Mutex, SIMULATED, now};
+use crate::sync::{Instant, Mutex, Ordering, SIMULATED, now};
 use crate::threads::backoff::{SLEEPS, SPIN};
 
 const MICRO: Duration = Duration::from_micros(1);
@@ -260,6 +260,7 @@ fn run(case: Case, launch: LaunchConfig) -> Figures {
                 Pause::Sleep(planned) => {
                     let lasted = sleep(planned);
                     late.learn(planned, lasted);
+                    queue.device.lateness.store(nanos(late.most), Ordering::Relaxed);
                     step = 0;
                 }
                 Pause::BackOff => {
