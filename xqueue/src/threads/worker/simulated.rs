@@ -511,6 +511,21 @@ fn kernels_that_change_have_no_second_one_behind_them() {
     }
 }
 
+/// Two kernels of more than a third of the window would not keep the device busier than one and the launch-ahead, unless the
+/// worker had to spin for that.
+#[test]
+fn window_admits_one_kernel_where_the_worker_can_sleep_meanwhile() {
+    for kernel in [&[90][..], &[100], &[150]] {
+        let takes = MICRO * u32::try_from(kernel[0]).expect("small");
+        let figures = run(Case::of(kernel), LaunchConfig::Adaptive);
+        assert!(figures.p99 < takes + 40 * MICRO && figures.busy > 0.99, "{kernel:?}: {figures}");
+    }
+    for kernel in [&[60][..], &[90], &[100]] {
+        let figures = run(Case { late: 60, ..Case::of(kernel) }, LaunchConfig::Adaptive);
+        assert!(figures.awake < 0.2 && figures.busy > 0.99, "{kernel:?}: {figures}");
+    }
+}
+
 /// A kernel that nobody knows runs during a suspension, in which another process has the device.
 #[test]
 fn suspension_is_no_part_of_a_first_measurement() {
