@@ -1,7 +1,7 @@
 //! Admission: the limit of the next command, room in the window, and the accounting of a launch. Both the
 //! direct path and the launch of pending commands pass through here.
 
-use crate::config::{LaunchConfig, nanos};
+use crate::config::LaunchConfig;
 use crate::estimate::Estimate;
 use crate::hw::CostKey;
 use crate::ids::Ticket;
@@ -15,8 +15,8 @@ pub(crate) const RETRIES: u32 = if cfg!(loom) { 0 } else { 25 };
 
 /// The part of the budget from which on a command may take all of it. With shorter ones the worker would wake more often.
 const LONG: (u64, u64) = (2, 5);
-/// The nanoseconds for which a sleep between two launches should last.
-const SLEEP: u64 = 40_000;
+/// The nanoseconds for which the worker should be able to sleep between two launches, and those by which it launches ahead.
+const SLEEP: u64 = 80_000;
 
 impl XQueue {
     /// Returns the limit under which the next command of this key would be launched.
@@ -41,7 +41,7 @@ impl XQueue {
     /// and launch the next one in time: a second one in flight would then win nothing.
     fn cost(&self, known: Estimate, budget: u64) -> u64 {
         let (part, of) = LONG;
-        let late = self.device.lateness.load(Ordering::Relaxed) + nanos(self.hot.flight.launch_ahead());
+        let late = self.device.lateness.load(Ordering::Relaxed);
         if known.nanos > (budget / of * part).max(late + SLEEP) { budget } else { known.nanos.min(budget) }
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// The bounds in nanoseconds. The least is about twice the time to see an end and to bring the next packet to the
+/// The bounds in nanoseconds. The least is some times the time to see an end and to bring the next packet to the
 /// device. The most is the delay that it may cost an urgent command.
-const BOUNDS: RangeInclusive<u64> = 30_000..=500_000;
+const BOUNDS: RangeInclusive<u64> = 40_000..=500_000;
 /// A late launch makes the time longer by one part in `GROWTH`; one in time moves it back towards the least
 /// by one part in `DECAY`. Where one launch of short commands in 500 is late it stays as it is.
 const GROWTH: u64 = 4;

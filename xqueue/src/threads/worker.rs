@@ -8,7 +8,7 @@
 //! * A command of which little is known is watched closely, up to 2 ms and a few times for each key, because
 //!   sleeps would be learnt as its length.
 //! * Where the end of what runs can be foreseen the worker sleeps until shortly before it, to launch the next
-//!   command 30 to 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty. It
+//!   command 40 to 500 µs ahead of it (ADR 0009), or, with short commands, until half the window is empty. It
 //!   wakes earlier by as much as sleeps end late on this machine, which it learns. Where timers are late by
 //!   more than commands take, it spins.
 //! * Where ends may have drifted from the foreseen ones it also looks at the end itself (ADR 0036).

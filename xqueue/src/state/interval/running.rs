@@ -92,7 +92,7 @@ impl Running {
         // An end farther off than it was doubted is told by any two polls.
         let bound = gap.filter(|gap| *gap < doubt || off.abs() > nanos(doubt));
         if self.bound.is_some() && (off != 0 || bound.is_some()) {
-            drift.learn(off, self.foreseen + end.takes, bound.is_some());
+            drift.learn(off, self.foreseen + end.takes, bound);
         }
         match bound {
             Some(_) => Self { bound, ..next },
@@ -124,14 +124,16 @@ impl Drift {
         if self.mean > PARTS { PARTS.max(self.mean - CAREFUL * self.spread) } else { self.mean }
     }
 
-    /// Learns that an end was so many nanoseconds later than foreseen, after so long by the estimates; at least so many, or
-    /// earlier by at least so many, if it was not `bounded`.
-    fn learn(&mut self, late: i64, estimated: Duration, bounded: bool) {
-        let shown = late.saturating_mul(PARTS) / nanos(estimated).max(1);
+    /// Learns that an end was at least so many nanoseconds later than foreseen, or earlier, after so long by the estimates. `gap`: how
+    /// much later or earlier it can have been at most, if polls bounded it.
+    fn learn(&mut self, late: i64, estimated: Duration, gap: Option<Duration>) {
+        let part = |time: i64| time.saturating_mul(PARTS) / nanos(estimated).max(1);
+        let shown = part(late);
         let took = (self.pace() + shown).clamp(*MEAN.start(), *MEAN.end());
         self.spread += ((took - self.mean).abs() - self.spread) / WEIGHT;
         self.mean += (took - self.mean) / WEIGHT;
-        if bounded || shown.abs() > self.off {
+        // A wide gap shows no end to be close to the foreseen one.
+        if shown.abs() > self.off || gap.is_some_and(|gap| part(nanos(gap)) < self.off) {
             self.off = (self.off + (shown.abs() - self.off) / WEIGHT).clamp(*OFF.start(), *OFF.end());
         }
     }
@@ -235,15 +237,15 @@ mod tests {
 
     #[test]
     fn commands_that_vary_are_doubted_sooner() {
-        let doubt = |truly: &[Duration]| {
+        let doubt = |truly: &[Duration], every: u32| {
             let mut drift = Drift::default();
-            follow(&mut drift, truly, 1, Duration::from_micros(2));
+            follow(&mut drift, truly, every, Duration::from_micros(2));
             let running = Running::new(0, now(), true, Some(Duration::ZERO));
             (running.doubt(TAKES, &drift), drift.is_small())
         };
-        let (equal, is_small) = doubt(&[TAKES]);
+        let (equal, is_small) = doubt(&[TAKES], 20);
         assert!(equal < TAKES / 200 && is_small, "{equal:?}");
-        let (varied, is_small) = doubt(&[TAKES, TAKES * 6 / 5, TAKES * 11 / 10]);
+        let (varied, is_small) = doubt(&[TAKES, TAKES * 6 / 5, TAKES * 11 / 10], 1);
         assert!(varied > TAKES / 20 && !is_small, "{varied:?}");
     }
 
