@@ -211,6 +211,15 @@ impl Domain {
         self.core.for_each_queue(|queue| queue.hot.flight.forget_times());
     }
 
+    /// Notes that hardware queues of this process are evicted or restored although their queues here are not suspended. Besides
+    /// what [`Domain::forget_times`] does, what completes until then shows no launch that was late.
+    pub fn note_eviction(&self) {
+        self.core.for_each_queue(|queue| {
+            queue.hot.flight.forget_times();
+            queue.hot.flight.note_suspension();
+        });
+    }
+
     /// Notes that the hardware queues are limited to the share of the compute units that the permission leaves a
     /// suspended process ([`Permission::share`]), or that they no longer are. Within its share it launches as far as
     /// its window admits. Nothing is learnt from its times meanwhile, because commands take longer than they

@@ -4,7 +4,7 @@
 mod other;
 
 use crate::process::this_process::PREEMPTION;
-use crate::{lifecycle, startup};
+use crate::{lifecycle, process, startup};
 use hal_kfd::attach::{Attachment, Problem};
 use hal_kfd::registry::{Queue, Refused};
 use hal_kfd::{Errno, Kfd};
@@ -229,6 +229,7 @@ impl Session {
         }
         let registry = &PREEMPTION.queues().ok_or(KfdResult::ErrorNotSupported)?.registry;
         registry.suspend_for(self.handle, named).map_err(of_refusal)?;
+        note_eviction();
         if lifecycle::is_ready() {
             return Ok(());
         }
@@ -240,7 +241,11 @@ impl Session {
     fn resume(&mut self, named: Option<&[u32]>) -> Result<()> {
         match (&mut self.about, PREEMPTION.queues()) {
             (About::Other(other), _) => other.resume(named),
-            (About::Own, Some(queues)) => queues.registry.resume_for(self.handle, named).map_err(of_refusal),
+            (About::Own, Some(queues)) => {
+                let resumed = queues.registry.resume_for(self.handle, named).map_err(of_refusal);
+                note_eviction();
+                resumed
+            }
             (About::Own, None) if named.is_none() => Ok(()),
             (About::Own, None) => Err(KfdResult::ErrorNotFound),
         }
@@ -252,6 +257,13 @@ impl Session {
             About::Own => self.resume(None),
             About::Other(other) => other.end(),
         }
+    }
+}
+
+/// Notes that what is in flight is interrupted, or goes on.
+fn note_eviction() {
+    if let Some(process) = process::get() {
+        process.domain.note_eviction();
     }
 }
 

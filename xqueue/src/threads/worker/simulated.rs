@@ -22,6 +22,8 @@ use crate::state::queue::XQueue;
 use crate::sync::{Instant, Mutex, Ordering, SIMULATED, now};
 use crate::threads::backoff::{SLEEPS, SPIN};
 
+mod suspensions;
+
 const MICRO: Duration = Duration::from_micros(1);
 /// The times of a launch, of a marker's record and of its query on the calling thread.
 const LAUNCH: Duration = Duration::from_micros(3);
@@ -406,66 +408,6 @@ fn rare_late_sleep_does_not_make_the_worker_spin() {
     }
 }
 
-/// Runs what was submitted, and looks without a pause.
-fn run_all(queue: &Arc<XQueue>, hw: &Simulated) {
-    let queues = [queue.clone()];
-    while round(&queues) != Stop::Empty || queue.hot.flight.in_flight() != 0 {
-        hw.advance(SPIN);
-        queue.check_completion();
-    }
-}
-
-/// A program that is suspended between its launches has its kernels measured nevertheless.
-#[test]
-fn first_launch_after_a_suspension_is_measured() {
-    let (key, takes) = (CostKey(7), 100 * MICRO);
-    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
-    for _ in 0..4 {
-        append(&queue, &hw, key, takes);
-        suspend_for(&queue, &hw, 1_000 * MICRO);
-        run_all(&queue, &hw);
-    }
-    let known = queue.device.estimates.get(key).map(|known| Duration::from_nanos(known.nanos));
-    SIMULATED.set(None);
-    let known = known.expect("it was measured");
-    assert!(known >= takes && known < takes + 20 * MICRO, "{known:?}");
-}
-
-/// While a queue is suspended, another process can have the device. Its time does not count as that of the kernels in flight.
-#[test]
-fn suspension_does_not_make_a_kernel_seem_longer() {
-    let (key, takes) = (CostKey(7), 500 * MICRO);
-    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
-    let queues = [queue.clone()];
-    (0..8).for_each(|_| append(&queue, &hw, key, takes));
-    run_all(&queue, &hw);
-    let known = || queue.device.estimates.get(key).map(|known| known.nanos);
-    let before = known();
-    // One runs, and one behind it begins when the first has ended.
-    (0..2).for_each(|_| append(&queue, &hw, key, takes));
-    while queue.stats().pending != 0 {
-        round(&queues);
-        hw.advance(SPIN);
-    }
-    while queue.hot.flight.in_flight() != 1 {
-        hw.advance(SPIN);
-        queue.poll(false);
-    }
-    queue.suspend(SuspendFlags::NONE);
-    hw.lend(10_000 * MICRO);
-    hw.advance(5_000 * MICRO);
-    queue.poll(false);
-    let during = known();
-    queue.resume(ResumeFlags::NONE);
-    append(&queue, &hw, key, takes);
-    round(&queues);
-    queue.poll(false);
-    let after = known();
-    run_all(&queue, &hw);
-    SIMULATED.set(None);
-    assert!(before.is_some() && during == before && after == before, "{before:?} {during:?} {after:?}");
-}
-
 /// The worker looks after the foreseen end of the kernel in front where kernels take half the window or more. Samples that begin
 /// unwatched must not raise the estimate then.
 #[test]
@@ -524,52 +466,4 @@ fn window_admits_one_kernel_where_the_worker_can_sleep_meanwhile() {
         let figures = run(Case { late: 60, ..Case::of(kernel) }, LaunchConfig::Adaptive);
         assert!(figures.awake < 0.2 && figures.busy > 0.99, "{kernel:?}: {figures}");
     }
-}
-
-/// A kernel that nobody knows runs during a suspension, in which another process has the device.
-#[test]
-fn suspension_is_no_part_of_a_first_measurement() {
-    let (key, takes) = (CostKey(7), 500 * MICRO);
-    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
-    append(&queue, &hw, key, takes);
-    round(std::slice::from_ref(&queue));
-    queue.suspend(SuspendFlags::NONE);
-    hw.lend(10_000 * MICRO);
-    hw.advance(9_000 * MICRO);
-    queue.resume(ResumeFlags::NONE);
-    run_all(&queue, &hw);
-    let during = queue.device.estimates.get(key);
-    append(&queue, &hw, key, takes);
-    run_all(&queue, &hw);
-    let known = queue.device.estimates.get(key).map(|known| Duration::from_nanos(known.nanos));
-    SIMULATED.set(None);
-    assert_eq!(during, None);
-    assert!(known.is_some_and(|known| known < takes + 20 * MICRO), "{known:?}");
-}
-
-/// A kernel that takes far longer than before is noticed although the queue is suspended while each of them runs.
-#[test]
-fn changed_kernel_is_noticed_between_suspensions() {
-    let key = CostKey(7);
-    let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
-    (0..8).for_each(|_| append(&queue, &hw, key, 40 * MICRO));
-    run_all(&queue, &hw);
-    (0..40).for_each(|_| append(&queue, &hw, key, 20_000 * MICRO));
-    let changed = || queue.device.estimates.get(key).is_none_or(|known| known.nanos > 1_000_000);
-    assert!(!changed());
-    let (until, mut turn) = (now() + 200_000 * MICRO, now());
-    while now() < until && !changed() {
-        if now() >= turn {
-            suspend_for(&queue, &hw, 1_000 * MICRO);
-            turn = now() + TURN;
-        }
-        round(std::slice::from_ref(&queue));
-        hw.advance(SPIN);
-        queue.check_completion();
-    }
-    let changed = changed();
-    queue.resume(ResumeFlags::DROP_COMMANDS);
-    while round(std::slice::from_ref(&queue)) != Stop::Empty {}
-    SIMULATED.set(None);
-    assert!(changed);
 }
