@@ -211,8 +211,8 @@ impl Domain {
         self.core.for_each_queue(|queue| queue.hot.flight.forget_times());
     }
 
-    /// Notes that hardware queues of this process are evicted or restored although their queues here are not suspended. Besides
-    /// what [`Domain::forget_times`] does, what completes until then shows no launch that was late.
+    /// Notes that the program has evicted or restored its hardware queues itself, without a suspension of the queues here. Does what
+    /// [`Domain::forget_times`] does, and keeps what completes meanwhile from counting as a late launch.
     pub fn note_eviction(&self) {
         self.core.for_each_queue(|queue| {
             queue.hot.flight.forget_times();

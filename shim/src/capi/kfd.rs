@@ -260,7 +260,7 @@ impl Session {
     }
 }
 
-/// Notes that what is in flight is interrupted, or goes on.
+/// Tells the queues that the hardware interrupts or continues what is in flight.
 fn note_eviction() {
     if let Some(process) = process::get() {
         process.domain.note_eviction();

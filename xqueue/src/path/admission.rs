@@ -13,9 +13,9 @@ use crate::sync::{Ordering, now, spin_hint};
 /// Attempts at a lock that another thread holds, before a command is deferred: about a microsecond.
 pub(crate) const RETRIES: u32 = if cfg!(loom) { 0 } else { 25 };
 
-/// The part of the budget from which on a command may take all of it. With shorter ones the worker would wake more often.
+/// The share of the budget above which a command may take all of it. With shorter commands the worker would wake more often.
 const LONG: (u64, u64) = (2, 5);
-/// The nanoseconds for which the worker should be able to sleep between two launches, and those by which it launches ahead.
+/// The time in nanoseconds for a sleep between two launches and for the least launch-ahead.
 const SLEEP: u64 = 80_000;
 
 impl XQueue {
@@ -37,8 +37,8 @@ impl XQueue {
         Some(Limit { config, budget, cost, placed, known })
     }
 
-    /// Returns the share of this budget that a command of this time takes. All of it, if the worker can sleep while the command runs
-    /// and launch the next one in time: a second one in flight would then win nothing.
+    /// Returns the share of this budget that a command with this estimate takes. It takes all of it if the worker can sleep while the
+    /// command runs and still launch the next one in time. A second long command in flight would then gain nothing.
     fn cost(&self, known: Estimate, budget: u64) -> u64 {
         let (part, of) = LONG;
         let late = self.device.lateness.load(Ordering::Relaxed);

@@ -72,7 +72,7 @@ pub(crate) struct Device {
     pub(crate) rounds: AtomicU64,
     /// The value of `rounds` when the watcher last launched in the worker's place.
     pub(crate) rounds_replaced: AtomicU64,
-    /// The nanoseconds by which nearly all of the worker's sleeps end late at most. It alone writes them.
+    /// The lateness in nanoseconds that nearly all sleeps of the worker stay below. Only the worker writes it.
     pub(crate) lateness: AtomicU64,
 }
 

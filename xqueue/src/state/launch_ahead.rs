@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
-/// The bounds in nanoseconds. The least is some times the time to see an end and to bring the next packet to the
-/// device. The most is the delay that it may cost an urgent command.
+/// The bounds in nanoseconds. The lower one is a few times as long as it takes to see an end and to bring the next packet to
+/// the device. The upper one is the delay that it may cost an urgent command.
 const BOUNDS: RangeInclusive<u64> = 40_000..=500_000;
 /// A late launch makes the time longer by one part in `GROWTH`; one in time moves it back towards the least
 /// by one part in `DECAY`. Where one launch of short commands in 500 is late it stays as it is.
 const GROWTH: u64 = 4;
 const DECAY: u64 = 2048;
-/// With commands that take longer than so many nanoseconds it moves back faster in proportion, up to `MOST_FASTER` times: a
-/// late launch then costs a smaller part of the time.
+/// With commands longer than `SHORT` nanoseconds it moves back faster in proportion, up to `MOST_FASTER` times, because a late
+/// launch then costs a smaller part of the time.
 const SHORT: u64 = 64_000;
 const MOST_FASTER: u64 = 16;
 

@@ -174,8 +174,7 @@ impl Pause {
         } else {
             all.saturating_sub(urgent.max(half))
         };
-        let look = Self::until_look(expected, takes, first, late);
-        let left = match look {
+        let left = match Self::until_look(expected, takes, first, late) {
             Some(Self::Sleep(until)) => left.min(until),
             Some(other) => return other,
             None => left,
@@ -189,10 +188,10 @@ impl Pause {
         if worth && expected.ran < takes + AFTER { Self::Spin } else { Self::BackOff }
     }
 
-    /// Returns the pause until a look at the end of the first interval, which takes `takes` and has `first` left. None if a look is
-    /// not worth it. What runs behind the interval starts when it ends, and without a look that start is only foreseen.
+    /// Returns the pause before the worker looks at the end of the first interval, which takes `takes` and has `first` left. The next
+    /// interval starts at that end, so a look bounds its start. Returns none if a look would show no more than is known.
     fn until_look(expected: Expectation, takes: Duration, first: Duration, late: Lateness) -> Option<Self> {
-        // A look shows no more than that.
+        // The precision of a look.
         let shown = SHORT + takes / 32 + late.most;
         let is_followed = expected.behind.is_some_and(|behind| !behind.is_zero());
         if !is_followed || expected.next_fresh || expected.doubt <= shown {

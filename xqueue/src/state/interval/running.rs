@@ -1,8 +1,9 @@
-//! What runs: the time since when, and how far that may be off. Knows no markers and no keys.
+//! The command that runs on a hardware queue: when it started, and how uncertain that time is. This module knows neither markers
+//! nor keys.
 //!
-//! The end of one interval is the start of the next. Mostly nobody looks at that time, so the end is only foreseen. Estimates are
-//! some percent off, and commands vary, so foreseen starts drift from the true ones, from interval to interval. What polls saw bounds
-//! the drift. How fast it grows is learnt, and with it the time of the next look.
+//! The start of an interval is the end of the one in front of it. Mostly no thread polls at that time, so the library foresees the
+//! end from the estimates. These are some percent off, and commands vary, so the error grows from interval to interval. Polls bound
+//! it. `Drift` learns how fast it grows, which decides when the worker looks next (ADR 0036).
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -18,9 +19,9 @@ pub(super) struct Running {
     pub(super) unheld: Instant,
     /// True if its whole interval had been launched by then: it runs without a gap.
     pub(super) whole: bool,
-    /// The most by which the last start that polls bounded can have been off; none if they bounded none.
+    /// The largest possible error of the last start that polls bounded. None if polls have not bounded any.
     bound: Option<Duration>,
-    /// The estimated time of the intervals behind that start whose ends were only foreseen.
+    /// The estimated time of all intervals since that start. Their ends were foreseen, and no poll bounded them.
     foreseen: Duration,
 }
 
@@ -37,33 +38,33 @@ pub(super) struct End {
     pub(super) seen: Instant,
 }
 
-/// What seen ends showed of foreseen ones. All are parts of the estimated time.
+/// The learnt error of foreseen ends. Every field is a fraction of the estimated time, in units of 1/[`PARTS`].
 #[derive(Debug)]
 pub(super) struct Drift {
-    /// The time that intervals took on average.
+    /// The average time of an interval.
     mean: i64,
-    /// The average distance from that.
+    /// The average deviation from the mean.
     spread: i64,
-    /// The average distance of an end from the foreseen one.
+    /// The average error of a foreseen end.
     off: i64,
 }
 
-/// One, in the unit of a drift.
+/// The value of a fraction of one.
 const PARTS: i64 = 1 << 20;
 /// The bounds of the mean.
 const MEAN: RangeInclusive<i64> = PARTS * 3 / 4..=PARTS * 2;
-/// The bounds of the distance from foreseen ends. The least makes the worker look from time to time where nothing seems to be off.
+/// The bounds of the error. The lower bound makes the worker look from time to time even if all ends seem to be foreseen well.
 const OFF: RangeInclusive<i64> = PARTS / 256..=PARTS / 2;
-/// Below this a close watch of an end is short.
+/// The error below which a close watch of an end is short.
 const CLOSE: i64 = PARTS / 32;
-/// The part of the spread by which a time above the estimate is foreseen to be shorter than the mean: a launch that follows the
-/// mean of times that vary is often late.
+/// If intervals take longer than estimated, the foreseen time is the mean minus this many times the spread. A launch that follows
+/// the mean of varying times is often late.
 const CAREFUL: i64 = 2;
-/// One end moves each by one part in so many of what it shows.
+/// Each observed end moves the averages by 1/`WEIGHT` of its deviation.
 const WEIGHT: i64 = 8;
 
 impl Running {
-    /// Begins at a time that is off by at most `bound`, if that is known.
+    /// Starts the command behind this index at `since`. `bound` is the largest possible error of that time, if it is known.
     pub(super) fn new(behind: u64, since: Instant, whole: bool, bound: Option<Duration>) -> Self {
         Self { behind, since, unheld: since, whole, bound, foreseen: Duration::ZERO }
     }
@@ -74,13 +75,13 @@ impl Running {
         self.bound = None;
     }
 
-    /// Returns how far its end may be from the foreseen one if it takes so long by its estimate.
+    /// Returns the probable error of its foreseen end, for an interval with the estimated time `takes`.
     pub(super) fn doubt(&self, takes: Duration, drift: &Drift) -> Duration {
         let of_drift = || scaled(self.foreseen + takes, drift.off);
         self.bound.map_or(Duration::MAX, |bound| bound.saturating_add(of_drift()))
     }
 
-    /// Returns what runs behind its end, and lets that end correct the drift. `whole`: see there.
+    /// Returns the command that runs after this end, and corrects `drift` by it. `whole` is [`Running::whole`] of that command.
     pub(super) fn next(&self, end: End, whole: bool, drift: &mut Drift) -> Self {
         let foreseen = self.since + drift.foreseen(end.takes);
         let since = end.ran.map_or(foreseen, |ran| ran.max(foreseen)).min(end.seen);
@@ -89,7 +90,7 @@ impl Running {
             - nanos(foreseen.saturating_duration_since(since));
         let doubt = self.doubt(end.takes, drift);
         let gap = end.ran.map(|ran| end.seen.saturating_duration_since(ran));
-        // An end farther off than it was doubted is told by any two polls.
+        // An error larger than expected shows even between polls that are far apart.
         let bound = gap.filter(|gap| *gap < doubt || off.abs() > nanos(doubt));
         if self.bound.is_some() && (off != 0 || bound.is_some()) {
             drift.learn(off, self.foreseen + end.takes, bound);
@@ -113,26 +114,26 @@ impl Drift {
         self.off < CLOSE
     }
 
-    /// Returns the time after which an interval of this estimated time probably ends.
-    pub(super) fn foreseen(&self, takes: Duration) -> Duration {
+    /// Returns the foreseen time of an interval with this estimated time.
+    fn foreseen(&self, takes: Duration) -> Duration {
         scaled(takes, self.pace())
     }
 
-    /// Returns the parts of the estimated time after which an interval probably ends. Estimates that are too long are corrected in
-    /// full, because with those the device idles.
+    /// Returns the foreseen time of an interval as a fraction of its estimated time. It corrects estimates that are too long in full,
+    /// because they let the device idle.
     fn pace(&self) -> i64 {
         if self.mean > PARTS { PARTS.max(self.mean - CAREFUL * self.spread) } else { self.mean }
     }
 
-    /// Learns that an end was at least so many nanoseconds later than foreseen, or earlier, after so long by the estimates. `gap`: how
-    /// much later or earlier it can have been at most, if polls bounded it.
+    /// Learns from an end that came at least `late` nanoseconds after the foreseen one (before it, if negative). `estimated` is the
+    /// estimated time since the last bounded start. `gap` is the time between the polls around the end, if they bounded it.
     fn learn(&mut self, late: i64, estimated: Duration, gap: Option<Duration>) {
         let part = |time: i64| time.saturating_mul(PARTS) / nanos(estimated).max(1);
         let shown = part(late);
         let took = (self.pace() + shown).clamp(*MEAN.start(), *MEAN.end());
         self.spread += ((took - self.mean).abs() - self.spread) / WEIGHT;
         self.mean += (took - self.mean) / WEIGHT;
-        // A wide gap shows no end to be close to the foreseen one.
+        // Polls that are far apart do not show that the foreseen end was right.
         if shown.abs() > self.off || gap.is_some_and(|gap| part(nanos(gap)) < self.off) {
             self.off = (self.off + (shown.abs() - self.off) / WEIGHT).clamp(*OFF.start(), *OFF.end());
         }
@@ -143,7 +144,7 @@ fn nanos(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Returns so many parts of a time, at most two hours.
+/// Returns a fraction of a time. A result of more than two hours is cut off.
 fn scaled(time: Duration, parts: i64) -> Duration {
     Duration::from_nanos((nanos(time).saturating_mul(parts) / PARTS).unsigned_abs())
 }
@@ -155,8 +156,8 @@ mod tests {
 
     const TAKES: Duration = Duration::from_micros(100);
 
-    /// Lets intervals end one after the other whose true time is this one. A poll looks at every `every`th end, and sees the
-    /// command running `gap` before. Returns the farthest that a start was off in the second half.
+    /// Runs intervals whose true times are `truly`, in turn. A poll sees every `every`th end, and another one `gap` before it saw the
+    /// interval running. Returns the largest error of a start in the second half.
     fn follow(drift: &mut Drift, truly: &[Duration], every: u32, gap: Duration) -> Duration {
         let mut truth = now();
         let mut running = Running::new(0, truth, true, Some(Duration::ZERO));

@@ -135,9 +135,9 @@ struct Case {
     cold: u64,
     /// The time in microseconds for which the queue is suspended every [`TURN`].
     suspended: u64,
-    /// The percentage of its time by which a kernel takes longer at most, each time another part of it.
+    /// The largest percentage by which a kernel takes longer. Each kernel takes a random part of it.
     varies: u64,
-    /// The percentage of its time that a kernel takes once its time has been learnt.
+    /// The percentage of its former time that a kernel takes after half of the first [`SPAN`].
     then: u64,
 }
 
@@ -453,8 +453,7 @@ fn kernels_that_change_have_no_second_one_behind_them() {
     }
 }
 
-/// Two kernels of more than a third of the window would not keep the device busier than one and the launch-ahead, unless the
-/// worker had to spin for that.
+/// A second kernel of more than two fifths of the window does not keep the device busier, unless the worker would have to spin.
 #[test]
 fn window_admits_one_kernel_where_the_worker_can_sleep_meanwhile() {
     for kernel in [&[90][..], &[100], &[150]] {

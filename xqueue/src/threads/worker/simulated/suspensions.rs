@@ -1,16 +1,20 @@
-//! What is learnt of kernels in flight while the queue is suspended, or while another process has the device.
-
-use std::sync::Arc;
+//! Tests of what the library learns about kernels in flight while the queue is suspended or another process uses the device.
 
 use super::*;
 
-/// Runs what was submitted, and looks without a pause.
+/// Runs all submitted kernels, and polls without a pause.
 fn run_all(queue: &Arc<XQueue>, hw: &Simulated) {
     let queues = [queue.clone()];
     while round(&queues) != Stop::Empty || queue.hot.flight.in_flight() != 0 {
         hw.advance(SPIN);
         queue.check_completion();
     }
+}
+
+/// Runs kernels until their time is known and none is in flight.
+fn learn(queue: &Arc<XQueue>, hw: &Arc<Simulated>, key: CostKey, takes: Duration) {
+    (0..8).for_each(|_| append(queue, hw, key, takes));
+    run_all(queue, hw);
 }
 
 /// A program that is suspended between its launches has its kernels measured nevertheless.
@@ -35,8 +39,7 @@ fn suspension_does_not_make_a_kernel_seem_longer() {
     let (key, takes) = (CostKey(7), 500 * MICRO);
     let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
     let queues = [queue.clone()];
-    (0..8).for_each(|_| append(&queue, &hw, key, takes));
-    run_all(&queue, &hw);
+    learn(&queue, &hw, key, takes);
     let known = || queue.device.estimates.get(key).map(|known| known.nanos);
     let before = known();
     // One runs, and one behind it begins when the first has ended.
@@ -90,8 +93,7 @@ fn suspension_is_no_part_of_a_first_measurement() {
 fn changed_kernel_is_noticed_between_suspensions() {
     let key = CostKey(7);
     let (_domain, hw, queue) = begin(LaunchConfig::Adaptive);
-    (0..8).for_each(|_| append(&queue, &hw, key, 40 * MICRO));
-    run_all(&queue, &hw);
+    learn(&queue, &hw, key, 40 * MICRO);
     (0..40).for_each(|_| append(&queue, &hw, key, 20_000 * MICRO));
     let changed = || queue.device.estimates.get(key).is_none_or(|known| known.nanos > 1_000_000);
     assert!(!changed());
@@ -112,14 +114,8 @@ fn changed_kernel_is_noticed_between_suspensions() {
     assert!(changed);
 }
 
-/// Lets kernels run until their time is known and none is in flight.
-fn learn(queue: &Arc<XQueue>, hw: &Arc<Simulated>, key: CostKey, takes: Duration) {
-    (0..8).for_each(|_| append(queue, hw, key, takes));
-    run_all(queue, hw);
-}
-
-/// The hardware queues can be evicted without a suspension of the queue: by the program's own call, for instance. What completes
-/// until they are restored shows neither a late launch nor a kernel's time.
+/// A program can evict its hardware queues itself, without a suspension of the queue here. What completes until it restores them
+/// shows neither a late launch nor a kernel's time.
 #[test]
 fn eviction_of_the_hardware_queues_is_not_judged() {
     let (key, takes) = (CostKey(7), 500 * MICRO);
